@@ -323,7 +323,10 @@ class Federation:
                 compute_cohort = devices.map_clients(compute_cohort, draws.assignment)
                 cohort_round = self.build_round(numbers, rows, draws, compute_cohort, whole)
                 if self.privacy.acts:
-                    cohort_round = replace(cohort_round, noise_key=state["noise_key"], number=number)
+                    edge_rounds = self.topology.edge_rounds
+                    of_edges = number if edge_rounds is None else number * edge_rounds + jnp.arange(edge_rounds)
+                    numbered = cohort_round.draws._replace(number=of_edges)
+                    cohort_round = replace(cohort_round, noise_key=state["noise_key"], draws=numbered)
                 round_start = RoundState(state["server"], state["memory"], client_states)
                 outcome = self.topology.run_round(cohort_round, round_start)
                 all_positions = self.schedule.generated_clients or self.full_participation

@@ -133,7 +133,6 @@ class Round:
         n_classes: the number of classes of the targets; 0: they have none.
         privacy: how messages are clipped, and the noise of the round.
         noise_key: the bits of the run's key of the noise, (2,); None without noise.
-        number: the number of the round, from 0; None where nothing asks for it.
         sum_row_shares: returns how much the rows of a client count in its message, given the problem, the model that
             the client received, its data and its number; None: nobody asks.
     """
@@ -161,7 +160,6 @@ class Round:
     frozen: bool = False
     privacy: Privacy = field(default_factory=NoPrivacy)
     noise_key: Any = None
-    number: Any = None
     sum_row_shares: Callable[[Problem, Vector, LocalData, jax.Array], PyTree] | None = None
 
     @property
@@ -184,23 +182,34 @@ class Round:
             return jnp.asarray(participation * self.schedule.averaging_weights.sum(), self.weights.dtype)
         return self.weights.sum()
 
-    def add_noise(self, mean: PyTree) -> PyTree:
-        """Return the mean of uploads with the noise of a trusted server, if privacy has one."""
-        if not self.privacy.acts or isinstance(mean, SingleUploads):  # single uploads have noise from their clients
+    def add_noise(self, mean: PyTree, shares: jax.Array, number: jax.Array | None) -> PyTree:
+        """Return the mean of uploads by ``shares`` with the noise of a trusted server, if privacy has one.
+
+        Shares of E edges, (E, S), are of one mean for each edge, whose clients alone it hides by noise of its own.
+        """
+        if not self.privacy.acts:
             return mean
+        influence = 1.0  # of a client's message, or of a row, over the client's share
+        if self.privacy.hides_rows and not self.privacy.at_clients:
+            influence = self.algorithm.client_lr / self.schedule.batch_sizes  # type: ignore[attr-defined]
+        if shares.ndim == 1:
+            largest = (influence * self.schedule.averaging_weights).max()
+            present_share = self.weights.sum() / self.total_weight
+            return self._add_noise(mean, self.noise_key, number, largest / self.total_weight, present_share)
+        influences = jnp.broadcast_to(jnp.asarray(influence), self.n_clients)[self.clients]
+        keys = _fold_numbers(self.noise_key, len(shares))
+        scales, present_shares = (influences[None] * shares).max(axis=1), shares.sum(axis=1)
+        return jax.vmap(self._add_noise, (0, 0, None, 0, 0))(mean, keys, number, scales, present_shares)
+
+    def _add_noise(self, mean: PyTree, key: Any, number: Any, scale: jax.Array, present_share: jax.Array) -> PyTree:
+        """Return a mean with noise of this ``scale``, and with the public entries of those who take part."""
         message, public = split_message(mean, self.algorithm.traits)
         if not self.privacy.at_clients:
-            largest_weight = float(self.schedule.averaging_weights.max())
-            if self.privacy.hides_rows:
-                largest_weight = float((self.schedule.averaging_weights / self.schedule.batch_sizes).max())
-                largest_weight = largest_weight * self.algorithm.client_lr  # type: ignore[attr-defined]
-            scale = largest_weight / self.total_weight
-            noise = self.privacy.draw_noise(message, self.noise_key, self.number)
+            noise = self.privacy.draw_noise(message, key, number)
             message = jax.tree.map(lambda value, noise: value + scale * noise, message, noise)
         if not public:
             return message
-        present_share = self.weights.sum() / self.total_weight  # all who take part send the same entries
-        divisor = jnp.where(present_share > 0, present_share, 1)
+        divisor = jnp.where(present_share > 0, present_share, 1)  # all who take part send the same entries
         return message | jax.tree.map(lambda value: value / divisor, public)
 
     @property
@@ -381,7 +390,8 @@ class RoundExchange(Exchange):
         compute = self._client_function(draws, broadcast_of)
         rule = self.round.aggregate
         if isinstance(rule, WeightedMean) and not self._updates_by_all:
-            return self.round.compute_cohort(compute, inputs, shares)
+            mean, clients, work = self.round.compute_cohort(compute, inputs, shares)
+            return self.round.add_noise(mean, shares, draws.number), clients, work
         uploads, clients, work = stack_uploads(self.round.compute_cohort, compute, inputs)
         if self._updates_by_all:
             return SingleUploads(uploads, shares), clients, work
@@ -411,7 +421,6 @@ class RoundExchange(Exchange):
                 return algorithm.server_all(problem, state, single.uploads, single.weights)
 
             function = update_by_all
-        mean = self.round.add_noise(mean)
         new = self._update(function, (state, mean, memory), draws.server_key)
         return self.round.keep_without_uploads(new, (state, memory, jnp.zeros_like(new[-1])))
 
@@ -463,7 +472,7 @@ class RoundExchange(Exchange):
             key_bits = self._fold_exchange(key_bits)
             data = replace(data, key_bits=key_bits, client_number=client, place=0 if place is None else place)
             if parts.privacy.noises_steps:
-                data = replace(data, noise_key=fold_key(fold_key(parts.noise_key, client), parts.number))
+                data = replace(data, noise_key=fold_key(fold_key(parts.noise_key, client), draws.number))
             (upload, state), work = count_operations(
                 lambda: local(problem, copy_tree(broadcast_of(sender)), state, data)
             )
@@ -471,7 +480,7 @@ class RoundExchange(Exchange):
                 upload, memory = self._lie_if(fault.lies, upload, memory, key_bits)
             if parts.privacy.acts:
                 states, own_key = (client_state[0], state), fold_key(parts.noise_key, client)
-                upload, state = parts.privacy.protect(upload, states, parts.algorithm.traits, own_key, parts.number)
+                upload, state = parts.privacy.protect(upload, states, parts.algorithm.traits, own_key, draws.number)
             if sends and type(uplink).send is not Identity.send and not parts.frozen:
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)

@@ -518,8 +518,8 @@ class PreparedExperiment:
 
     @property
     def noise_times(self) -> int:
-        """How often noise must hide one client, or one row, in each round."""
-        return self.privacy.count_noise(self.settings)
+        """How often noise must hide one client, or one row, in each round: on a tree in each round of an edge."""
+        return self.privacy.count_noise(self.settings) * (self.topology.edge_rounds or 1)
 
     @property
     def resolved_privacy(self) -> Privacy:

@@ -34,6 +34,7 @@ class RoundDraws(NamedTuple):
         shared_uniforms: two uniform numbers for all clients, (2,).
         server_key: the bits of a random key for the server, (2,), or None where nothing reads the key.
         links: the part of the links that ``Topology.draw_links`` draws for this round, or None.
+        number: the number of the round, from 0, by which noise is drawn; None without noise.
     """
 
     rows: jax.Array
@@ -41,6 +42,7 @@ class RoundDraws(NamedTuple):
     shared_uniforms: jax.Array
     server_key: jax.Array | None = None
     links: PyTree = None
+    number: Any = None
 
 
 class RoundState(NamedTuple):

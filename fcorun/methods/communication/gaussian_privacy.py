@@ -19,6 +19,8 @@ class GaussianPrivacy(ClippedPrivacy):
     (``clients_per_round=cyclic:0.1``), or where a trusted server draws each client by a probability that hides who does
     (``poisson:0.1``): then p_m are the weights over their expected sum. To hide that a client has other rows, rather
     than that its messages count as 0, takes twice the noise.
+    On a tree each edge is a trusted server for its own clients, with p_m their weights in its mean, in each of its
+    rounds; the root, other edges and their clients get what follows from these means.
 
     With ``unit=row`` the gradient of a local step is the mean of its rows' clipped gradients. If clients add the noise,
     each of these gradients has some, as large as the clip times the most by which a row counts in the mean (DP-SGD),
@@ -28,8 +30,8 @@ class GaussianPrivacy(ClippedPrivacy):
     counts there.
 
     Attributes:
-        noise_by: server: one that is trusted adds noise to the mean; clients: each adds noise to its message, or with
-            ``unit=row`` to the gradient of each of its local steps.
+        noise_by: server: one that is trusted, or each edge of a tree, adds noise to the mean; clients: each adds noise
+            to its message, or with ``unit=row`` to the gradient of each of its local steps.
     """
 
     source = "@mcmahan2018, for rows @abadi2016, with the account of @balle2018"
@@ -39,6 +41,10 @@ class GaussianPrivacy(ClippedPrivacy):
     @property
     def at_clients(self):
         return self.noise_by == "clients"
+
+    @property
+    def goes_with_edges(self):
+        return True
 
     def draw_noise(self, message, key, number):
         return self.draw_normal(message, fold_key(key, number))

@@ -85,6 +85,11 @@ class Privacy(PluginBase, ABC):
         return False
 
     @property
+    def goes_with_edges(self) -> bool:
+        """True if on a tree each edge may add noise to its means in the place of a server, or its clients do."""
+        return False
+
+    @property
     def hides_rows(self) -> bool:
         """True if gradients of rows are clipped, to hide single rows; else messages, to hide clients."""
         return False
@@ -190,9 +195,12 @@ class Privacy(PluginBase, ABC):
                 check_gradient_steps(plugins, names)
             else:
                 check_row_messages(plugins, names)
-        if not isinstance(plugins["topology"], Star):
-            raise UserError(f"{privacy} is of clients that send to one server: leave "
-                            f"`topology={names['topology']}` out")  # fmt: skip
+        topology = plugins["topology"]
+        has_edges = topology.edge_rounds is not None
+        if not (isinstance(topology, Star) or (has_edges and self.goes_with_edges)):
+            servers = "one server or to edges" if self.goes_with_edges else "one server"
+            raise UserError(f"{privacy} is of clients that send to {servers}: leave `topology={names['topology']}` "
+                            "out")  # fmt: skip
         if not isinstance(plugins["aggregate"], WeightedMean):
             raise UserError(f"{privacy} bounds what a client adds to a mean, which `aggregate={names['aggregate']}` is "
                             "not: leave one of them out")  # fmt: skip

@@ -195,6 +195,56 @@ def test_rounds_are_those_of_a_loop_by_hand(tmp_path, cohort, noise_by):
     np.testing.assert_allclose(models, expected, rtol=1e-6, atol=1e-9)  # noise is drawn in float32
 
 
+@pytest.mark.parametrize("unit", ["client", "row"])
+@pytest.mark.parametrize("noise_by", ["server", "clients"])
+def test_rounds_of_edges_are_those_of_a_loop_by_hand(tmp_path, noise_by, unit):
+    """Each edge is a server of its own clients in two rounds; the root takes the mean of the edges' models."""
+    edge_of = np.arange(len(SIZES)) % 3
+    config = ragged(tmp_path, *EXACT, "clients_per_round=null", "topology=tree", f"topology.map={edge_of.tolist()}",
+                    "topology.rounds=2", f"privacy.noise_by={noise_by}", f"privacy.unit={unit}", "rounds=3",
+                    "privacy.delta=1e-3", sizes=SIZES)  # fmt: skip
+    experiment, federation = prepare(config), engine_of(config).federation
+    privacy, key = experiment.resolved_privacy, jnp.asarray(federation.schedule.draw_noise_key())
+    assert isinstance(privacy, GaussianPrivacy)
+    train, sizes = federation.data.train, np.array(SIZES)
+    x, y = np.asarray(train.x, float), np.asarray(train.y, float)
+    root = np.zeros(x.shape[1])
+    models = [root]
+
+    def draw(key):
+        return np.asarray(privacy.draw_normal({"weights": root}, key)["weights"])
+
+    def change_of(client, w, number):
+        rows = slice(train.offsets[client], train.offsets[client + 1])
+        own_key = fold_key(fold_key(key, client), number)
+        if unit == "row":
+            gradient, _ = clip_by_loop(x[rows], y[rows], w, CLIP, 0, intercept=False)
+            noise = draw(fold_key(own_key, 0)) / sizes[client] if noise_by == "clients" else 0
+            return -0.05 * (gradient + noise)
+        change = -0.05 * 2 * x[rows].T @ (x[rows] @ w - y[rows]) / sizes[client]
+        change *= min(1, CLIP / np.linalg.norm(change))
+        return change + (draw(own_key) if noise_by == "clients" else 0)
+
+    with use_precision("float64"):
+        for number in range(3):
+            new_root = np.zeros_like(root)
+            for edge in range(3):
+                clients, w = np.flatnonzero(edge_of == edge), root
+                shares = sizes[clients] / sizes[clients].sum()
+                largest = shares.max() if unit == "client" else 0.05 * (shares / sizes[clients]).max()
+                for edge_number in (2 * number, 2 * number + 1):
+                    changes = [change_of(client, w, edge_number) for client in clients]
+                    w = w + shares @ np.array(changes)
+                    if noise_by == "server":
+                        w = w + largest * draw(fold_key(fold_key(key, edge), edge_number))
+                new_root = new_root + sizes[clients].sum() / sizes.sum() * w
+            root = new_root
+            models.append(root)
+    found = snapshots(config)
+    np.testing.assert_allclose([s.solution["weights"][0] for s in found], models, rtol=1e-6, atol=1e-9)
+    assert replace(experiment, privacy=privacy).epsilon_after(3) == count_epsilon(1.0, 1e-3, 6)
+
+
 @pytest.mark.parametrize("noise_by", ["server", "clients"])
 def test_the_noise_of_the_model_has_the_deviation_that_is_accounted_for(tmp_path, noise_by):
     """With rates of 0, the server's model is a random walk: weights of clients are unequal, and the largest counts."""
@@ -298,11 +348,11 @@ def test_without_privacy_the_program_of_a_round_has_no_part_of_it():
 # ---------------------------------------------------------------- rows
 
 
-def clip_by_loop(x, y, w, clip, ridge):
-    """Return the mean gradient of squared losses with an intercept, row by row, and how many rows were clipped."""
+def clip_by_loop(x, y, w, clip, ridge, intercept=True):
+    """Return the mean gradient of squared losses, row by row, and how many rows were clipped."""
     total, n_clipped = np.zeros(len(w)), 0
     for features, target in zip(x, y, strict=True):
-        row = np.append(features, 1)
+        row = np.append(features, 1) if intercept else features
         gradient = 2 * (row @ w - target) * row
         length = np.linalg.norm(gradient)
         total += gradient * min(1, clip / length)
@@ -533,7 +583,7 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
         (("algo=newton",), ("newton", "fcorun list algo")),
         (("privacy.epsilon=0",), ("privacy.epsilon", "positive")),
         (("privacy.epsilon=1", "privacy.noise=1"), ("privacy.epsilon", "privacy.noise", "give one of them")),
-        (("topology=tree",), ("topology=tree", "leave")),
+        (("topology=graph",), ("topology=graph", "one server or to edges", "leave")),
         (("aggregate=krum", "aggregate.liars=1"), ("aggregate=krum", "leave one of them out")),
         (("uplink=topk",), ("uplink=topk", "privacy.noise_by=clients")),
         (("relax=0.5", "algo=feddualavg"), ("relax", "leave them out")),
