@@ -3,9 +3,9 @@
 psi is a sum of l1_j |w_j| + ridge_j w_j^2 / 2 over the features. Each problem starts from the minimum of the one
 before, as in Friedman, Hastie and Tibshirani (J. Stat. Softw. 2010), with the features that the sequential strong rule
 keeps (Tibshirani et al., J. R. Stat. Soc. B 2012). Features left out whose optimality condition fails then join them.
-A step goes to the minimum of a quadratic model of F plus psi (Lee, Sun and Saunders, SIAM J. Optim. 2014). The gradient
-of the model is exact, and its Hessian may be that of an earlier point, since a Hessian costs as much as many steps. A
-search over signs finds the minimum of the model (Lee, Battle, Raina and Ng, NIPS 2006), by linear systems alone.
+A step goes to the minimum of a quadratic model of F plus psi (Lee, Sun and Saunders, SIAM J. Optim. 2014), which
+``SignSearch`` finds. The gradient of the model is exact, and its Hessian may be that of an earlier point, since a
+Hessian costs as much as many steps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,20 +24,18 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
+from fcorun.methods.problem.sign_search import CautiousSignSearch, SignSearch
 
 MAX_WORKING = 1024  # features; steps with a larger Hessian and its inverse cost more than many gradients
 _ATTEMPTS = 20  # to reach the tolerance, each with the features that violate their condition
 _MAX_STEPS = 200
-_MAX_SIGN_STEPS = 500
 _STEPS_PER_HESSIAN = 8  # cost as much as a Hessian
 _ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
 _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-14  # of a value, relative to it
 _FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
-_VIOLATION = 1e-11  # of an optimality condition, relative to l1_j
 _PATH_FACTOR = 1.3  # of l1 on the way to a first minimum; with 2 or more the strong rule leaves no feature out
 _LOOSE = 0.1  # of the loss of the null model: the goal on this way
-_JITTER = 1e-10  # of a diagonal, for features that are combinations of others
 _may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
 
 
@@ -227,7 +225,7 @@ class _PathState:
         rows: PathRows,
         has_intercept: bool,
         tolerance: float,
-        search_class: type["SignSearch"] | None = None,
+        search_class: type[SignSearch] | None = None,
     ):
         self.objective = objective
         self.search_class = search_class or SignSearch
@@ -485,102 +483,3 @@ class _PathState:
         psi = l1 @ np.abs(point) + ridge @ point**2 / 2
         most_psi = psi + self.derivatives.loss + self.scale
         return float(psi + slopes @ point + of_ridge + violation * most_psi)
-
-
-class SignSearch:
-    """The minima of v' A v / 2 - linear' v + sum_j l1_j |v_j| for one matrix A, positive semidefinite (k, k)."""
-
-    def __init__(self, matrix: Float[np.ndarray, "k k"], l1: Float[np.ndarray, " k"]):
-        diagonal = np.diagonal(matrix)
-        self.matrix = matrix + np.diag(np.where(diagonal > 0, _JITTER * diagonal, 1))
-        self.l1 = l1
-        self._numbers = np.zeros(0, int)
-        self._inverse = np.zeros((0, 0))
-
-    def minimize(self, linear: Float[np.ndarray, " k"], start: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Return the minimum.
-
-        With the signs of v fixed, the minimum solves a linear system in the nonzero entries. Entries that would change
-        their sign become 0. Where that does not lower the value, the step ends at the best point of its line.
-        """
-        l1 = self.l1
-        v = start
-        gradient = self.matrix @ v - linear
-        for _ in range(_MAX_SIGN_STEPS):
-            signs = np.where(v != 0, np.sign(v), -np.sign(gradient))
-            enters = self._violates(v, gradient)
-            target = self._minimize_support(v, gradient + l1 * signs, enters, signs)
-            crosses = (target * signs < 0) & (l1 > 0)
-            new = np.where(crosses, 0.0, target)
-            new_gradient = self.matrix @ new - linear
-            if not crosses.any():
-                if not self._violates(new, new_gradient).any():
-                    return new
-            elif (new - v) @ (new_gradient + gradient) / 2 + l1 @ (np.abs(new) - np.abs(v)) >= 0:
-                new = self._search_line(v, target - v, gradient)
-                new_gradient = self.matrix @ new - linear
-            v = new
-            gradient = new_gradient
-        return v
-
-    def _violates(self, v: np.ndarray, gradient: np.ndarray) -> Bool[np.ndarray, " k"]:
-        """Return the entries that are 0 and should not be."""
-        return (v == 0) & (np.abs(gradient) > self.l1 * (1 + _VIOLATION))
-
-    def _minimize_support(
-        self, v: np.ndarray, slopes: np.ndarray, enters: np.ndarray, signs: np.ndarray
-    ) -> Float[np.ndarray, " k"]:
-        """Return the minimum with these signs in the support, without entering entries that get the wrong sign."""
-        support = (v != 0) | enters | (self.l1 == 0)
-        while True:
-            numbers = np.flatnonzero(support)
-            target = v.copy()
-            target[numbers] -= self._solve(numbers, slopes[numbers])  # a move, since the solution is not exact
-            goes_back = enters & support & (target * signs < 0) & (self.l1 > 0)
-            if not goes_back.any():
-                return target
-            support &= ~goes_back
-
-    def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        """Return the solution of the linear system of some entries."""
-        if not np.array_equal(numbers, self._numbers):  # mostly those of the last call
-            self._numbers = numbers
-            self._inverse = np.linalg.inv(self.matrix[np.ix_(numbers, numbers)])
-        return self._inverse @ right
-
-    def _search_line(self, v: np.ndarray, direction: np.ndarray, gradient: np.ndarray) -> Float[np.ndarray, " k"]:
-        """Return the best point between v and v + ``direction``, given the gradient of the smooth part at v."""
-        crossing = np.flatnonzero(v * (v + direction) < 0)
-        position = -v[crossing] / direction[crossing]
-        order = np.argsort(position)
-        crossing = crossing[order]
-        position = position[order]
-        jump = np.cumsum(2 * self.l1[crossing] * np.abs(direction[crossing]))  # of the slope behind each crossing
-        sign = np.where(v != 0, np.sign(v), np.sign(direction))
-        slope = gradient @ direction + self.l1 @ (sign * direction)
-        curvature = direction @ self.matrix @ direction
-        is_rising = slope + position * curvature + jump >= 0
-        n_crossed = int(is_rising.argmax()) if is_rising.any() else len(crossing)
-        jump_before = jump[n_crossed - 1] if n_crossed else 0.0
-        length = min(-(slope + jump_before) / curvature, 1.0)
-        if n_crossed < len(crossing) and length >= position[n_crossed]:
-            new = v + position[n_crossed] * direction
-            new[crossing[n_crossed]] = 0.0
-            return new
-        return v + max(length, 0.0) * direction
-
-
-class CautiousSignSearch(SignSearch):
-    """A search in which only the worst entries enter at once: with weak penalties most of many alike would leave again.
-
-    Its supports change at each step, so that no system is worth an inverse. Its minima are those of ``SignSearch`` up
-    to rounding, whose digits other runs keep.
-    """
-
-    def _violates(self, v: np.ndarray, gradient: np.ndarray) -> Bool[np.ndarray, " k"]:
-        """Return the entries that are 0 and violate their condition at least half as much as the worst one."""
-        violation = np.where(v == 0, np.abs(gradient) - self.l1 * (1 + _VIOLATION), 0.0)
-        return violation > violation.max(initial=0.0) / 2
-
-    def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        return np.linalg.solve(self.matrix[np.ix_(numbers, numbers)], right)

@@ -12,13 +12,12 @@ from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisso
 from fcorun.methods.problem import path_solver, solver
 from fcorun.methods.problem.path_solver import (
     MAX_WORKING,
-    CautiousSignSearch,
-    SignSearch,
     _PathState,
     has_path_solver,
     solve_path,
 )
 from fcorun.methods.problem.problem import Batch, Problem
+from fcorun.methods.problem.sign_search import CautiousSignSearch, SignSearch
 from fcorun.methods.regularizers import L1, L2, ElasticNet, GroupLasso, NoRegularizer
 
 N_ROWS, N_FEATURES, N_CLIENTS = 120, 8, 3
