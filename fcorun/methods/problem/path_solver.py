@@ -5,28 +5,31 @@ before, as in Friedman, Hastie and Tibshirani (J. Stat. Softw. 2010), with the f
 keeps (Tibshirani et al., J. R. Stat. Soc. B 2012). Features left out whose optimality condition fails then join them.
 A step goes to the minimum of a quadratic model of F plus psi (Lee, Sun and Saunders, SIAM J. Optim. 2014), which
 ``SignSearch`` finds. The gradient of the model is exact, and its Hessian may be that of an earlier point, since a
-Hessian costs as much as many steps.
+Hessian costs as much as many steps. Sparse rows stay sparse: only matrices of the working features are dense.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
+from scipy import sparse
 
 from fcorun.base.system.files import check_interrupted
+from fcorun.data.rows.sparse_rows import CompressedRows
 from fcorun.methods.objectives.intercepts import find_intercepts
 from fcorun.methods.objectives.objective import LinearModel, LossDerivatives, is_linear_model
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
-from fcorun.methods.problem.sign_search import CautiousSignSearch, SignSearch
+from fcorun.methods.problem.sign_search import CautiousSignSearch, CholeskySignSearch, SignSearch, add_to_diagonal
 
 MAX_WORKING = 1024  # features; steps with a larger Hessian and its inverse cost more than many gradients
+MAX_WORKING_OF_SPARSE = 4096  # of more sparse features, whose Hessian has fewer products and is factorized instead
 _ATTEMPTS = 20  # to reach the tolerance, each with the features that violate their condition
 _MAX_STEPS = 200
 _STEPS_PER_HESSIAN = 8  # cost as much as a Hessian
@@ -36,6 +39,7 @@ _ROUNDING = 1e-14  # of a value, relative to it
 _FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
 _PATH_FACTOR = 1.3  # of l1 on the way to a first minimum; with 2 or more the strong rule leaves no feature out
 _LOOSE = 0.1  # of the loss of the null model: the goal on this way
+_DENSE_FEATURES = 64  # sparse ones that are dense at once
 _may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
 
 
@@ -43,11 +47,11 @@ class PathRows(NamedTuple):
     """The n rows of a path, sorted by client.
 
     Attributes:
-        x: the features (p, n), with a row of ones for an intercept, which is the last one.
+        x: the features (p, n), with a row of ones for an intercept, which is the last one. Of sparse rows, a CSR array.
         y, weight, offset, client: the targets, the weights in F, the offsets and the clients, each (n,).
     """
 
-    x: Float[np.ndarray, "p n"]
+    x: Float[np.ndarray, "p n"] | Any
     y: Shaped[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     offset: Float[np.ndarray, " n"]
@@ -59,10 +63,15 @@ class PathRows(NamedTuple):
         weight = np.asarray(batch.weight)
         has_weight = weight > 0
         n_rows = int(has_weight.sum())
-        n_features = batch.x.shape[1]
-        x = np.ones((n_features + ("bias" in problem.shapes), n_rows))
-        x[:n_features] = np.asarray(batch.x)[has_weight].T
-        x[:n_features] *= problem.scale
+        has_intercept = "bias" in problem.shapes
+        x: Any
+        if isinstance(batch.x, CompressedRows):
+            x = _transpose_sparse(batch.x.to_csr(), has_weight, problem.scale, has_intercept)
+        else:
+            n_features = batch.x.shape[1]
+            x = np.ones((n_features + has_intercept, n_rows))
+            x[:n_features] = np.asarray(batch.x)[has_weight].T
+            x[:n_features] *= problem.scale
         offset = np.zeros(n_rows) if batch.offset is None else np.asarray(batch.offset)[has_weight]
         client = np.zeros(n_rows, int) if batch.client is None else np.asarray(batch.client)[has_weight]
         return cls(x, np.asarray(batch.y)[has_weight], weight[has_weight], offset, client)
@@ -123,7 +132,7 @@ def has_path_solver(problem: Problem, batch: Batch) -> bool:
         and objective.has_numpy_derivatives
         and has_one_output(problem, n_features)
         and "l1_and_ridge" in vars(type(problem.regularizer))
-        and min(n_rows, n_features) <= MAX_PARAMETERS
+        and (isinstance(batch.x, CompressedRows) or min(n_rows, n_features) <= MAX_PARAMETERS)
     )
 
 
@@ -131,8 +140,8 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     """Yield the minimum of each of the problems, which differ in the numbers of psi alone.
 
     A point is certified if its ``excess`` is at most ``tolerance`` times the objective of the model without features.
-    The path ends early where more than ``MAX_WORKING`` features may be nonzero, or the point or its loss is not finite:
-    the problems left have no points.
+    The path ends early where more than ``MAX_WORKING`` features may be nonzero, or ``MAX_WORKING_OF_SPARSE`` of more
+    sparse ones, or the point or its loss is not finite: the problems left have no points.
     Call and consume this generator under ``jax.enable_x64(True)``.
     """
     state = _PathState.of_problem(problems[0], batch, tolerance)
@@ -191,6 +200,8 @@ def minimize(
         penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
         if penalty.can_be_certified(state.has_intercept):
             null_model = state.describe(problem, penalty, state.bound_excess(penalty, state.full_gradient()))
+            if state.is_wide:  # many more features would join at 0 than are nonzero in the end
+                state.approach(penalty)
             excess = state.find_minimum(penalty)
             if excess is not None:
                 minimum = state.describe(problem, penalty, excess)
@@ -211,10 +222,13 @@ class _PathState:
     Attributes:
         theta: the point (p,), and ``derivatives`` of F in the predictions there.
         working: the numbers of the features that may be nonzero, in the order in which they joined, (k,).
+        design: the working features, (k, n).
         hessian: that of F in the working features, (k, k), at the point that has the derivatives ``model``.
         goal: the excess at which a point is certified.
         l1: that of the last penalty, (p,); None before the first.
         n_steps: the number of steps so far.
+        is_wide: whether there are more sparse features than ``MAX_WORKING``; fewer take the way of dense ones.
+        max_working: the largest number of working features.
         search_class: the kind of search for the minimum of a quadratic model.
     """
 
@@ -228,17 +242,17 @@ class _PathState:
         search_class: type[SignSearch] | None = None,
     ):
         self.objective = objective
-        self.search_class = search_class or SignSearch
         self.rows = rows
+        self.is_wide = sparse.issparse(rows.x) and rows.x.shape[0] > MAX_WORKING
+        self.max_working = MAX_WORKING_OF_SPARSE if self.is_wide else MAX_WORKING
+        self.search_class = search_class or (CholeskySignSearch if self.is_wide else SignSearch)
         self.has_intercept = has_intercept
-        self.theta = np.zeros(len(rows.x))
-        self.is_working = np.zeros(len(rows.x), bool)
+        self.theta = np.zeros(rows.x.shape[0])
+        self.is_working = np.zeros(rows.x.shape[0], bool)
         if has_intercept:
             self.is_working[-1] = True
         self.working = np.flatnonzero(self.is_working)
-        # the working features, in their order
-        self._columns = np.empty((min(len(rows.x), MAX_WORKING), rows.x.shape[1]))
-        self._columns[: len(self.working)] = rows.x[self.working]
+        self.design = rows.x[self.working]
         self._fit_intercept()
         self._refresh()
         self.scale = abs(self.derivatives.loss)
@@ -271,11 +285,6 @@ class _PathState:
             certified=excess <= self.goal,
         )
 
-    @property
-    def design(self) -> Float[np.ndarray, "k n"]:
-        """The working features."""
-        return self._columns[: len(self.working)]
-
     def full_gradient(self) -> Float[np.ndarray, " p"]:
         """Return the gradient of F at the point."""
         return self.rows.x @ self.derivatives.slope
@@ -290,12 +299,18 @@ class _PathState:
 
     @_may_overflow
     def find_minimum(self, penalty: WeightedPenalty) -> float | None:
-        """Go to the minimum of F + psi; return ``bound_excess`` there, or None where the path ends."""
-        threshold = penalty.l1 if self.l1 is None else 2 * penalty.l1 - self.l1
+        """Go to the minimum of F + psi; return ``bound_excess`` there, or None where the path ends.
+
+        Many sparse features begin without the strong rule: it keeps several times as many as are nonzero, and their
+        Hessian costs far more than the gradients that find the features which are missing.
+        """
+        threshold = penalty.l1
+        if self.l1 is not None and not self.is_wide:
+            threshold = 2 * penalty.l1 - self.l1
         self.l1 = penalty.l1
         joins = np.abs(self.full_gradient()) >= threshold
         for _ in range(_ATTEMPTS):
-            if np.count_nonzero(self.is_working | joins) > MAX_WORKING or not self._is_finite:
+            if np.count_nonzero(self.is_working | joins) > self.max_working or not self._is_finite:
                 return None
             self.add_features(joins)
             has_converged = self.minimize(penalty)
@@ -325,12 +340,12 @@ class _PathState:
     def add_features(self, joins: Bool[np.ndarray, " p"]) -> None:
         """Add features to the working ones, with their rows and columns of the Hessian."""
         features = np.flatnonzero(joins & ~self.is_working)
-        known = len(self.working)
-        self._columns[known : known + len(features)] = self.rows.x[features]
-        self.working = np.append(self.working, features)
-        self.is_working[features] = True
         if not len(features):
             return
+        known = len(self.working)
+        self.working = np.append(self.working, features)
+        self.is_working[features] = True
+        self.design = self.rows.x[self.working]
         columns = self._multiply(self.design[known:])
         hessian = np.empty((len(self.working), len(self.working)))
         hessian[:known, :known] = self.hessian
@@ -338,17 +353,26 @@ class _PathState:
         hessian[known:, :] = columns.T
         self.hessian = hessian
 
-    def _multiply(self, features: np.ndarray) -> Float[np.ndarray, "k m"]:
+    def _multiply(self, features: Any) -> Float[np.ndarray, "k m"]:
         """Return the columns of the model's Hessian that belong to some working features (m, n)."""
         curvature = self.model.curvature
-        if len(features) == len(self.working):
+        if features.shape[0] == len(self.working):
             root = features * np.sqrt(curvature)
             columns = root @ root.T  # half the work of a product of two matrices
         else:
             columns = self.design @ (features * curvature).T
+        columns = _densify(columns)
         if self.model.eliminate is not None:
-            columns -= self.model.eliminate(self.design) @ self.model.eliminate(features).T
+            columns -= self._eliminate(self.design) @ self._eliminate(features).T
         return columns
+
+    def _eliminate(self, features: Any) -> Float[np.ndarray, "m g"]:
+        """Return ``eliminate`` of some features, of which few are dense at once."""
+        assert self.model.eliminate is not None
+        if not sparse.issparse(features):
+            return self.model.eliminate(features)
+        starts = range(0, max(features.shape[0], 1), _DENSE_FEATURES)
+        return np.concatenate([self.model.eliminate(_densify(features[k : k + _DENSE_FEATURES])) for k in starts])
 
     def minimize(self, penalty: WeightedPenalty) -> bool:
         """Minimize F + psi over the working features; return whether the excess among them has reached the goal."""
@@ -372,7 +396,7 @@ class _PathState:
                 search = None
                 is_fresh = True
             if search is None:
-                search = self.search_class(self.hessian + np.diag(ridge), l1)
+                search = self.search_class(add_to_diagonal(self.hessian, ridge), l1)
             last_excess = excess
             gradient = slopes + ridge * point
             move = search.minimize(search.matrix @ point - gradient, point) - point
@@ -483,3 +507,20 @@ class _PathState:
         psi = l1 @ np.abs(point) + ridge @ point**2 / 2
         most_psi = psi + self.derivatives.loss + self.scale
         return float(psi + slopes @ point + of_ridge + violation * most_psi)
+
+
+def _transpose_sparse(x: Any, has_weight: Bool[np.ndarray, " n"], scale: float, has_intercept: bool) -> Any:
+    """Return the features of rows x in CSR that have a weight, in CSR, with a row of ones for an intercept."""
+    if not has_weight.all():
+        x = x[has_weight]
+    features = sparse.csr_array(x.T)
+    if scale != 1:
+        features = features * scale
+    if not has_intercept:
+        return features
+    ones = sparse.csr_array(np.ones((1, int(has_weight.sum()))))
+    return sparse.vstack([features, ones], format="csr")
+
+
+def _densify(matrix: Any) -> Float[np.ndarray, "k m"]:
+    return matrix.toarray() if sparse.issparse(matrix) else matrix

@@ -5,10 +5,18 @@ The method is the feature-sign search of Lee, Battle, Raina and Ng (NIPS 2006).
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy.linalg import cho_factor, cho_solve
 
 _MAX_SIGN_STEPS = 500
 _VIOLATION = 1e-11  # of an optimality condition, relative to l1_j
 _JITTER = 1e-10  # of a diagonal, for features that are combinations of others
+
+
+def add_to_diagonal(matrix: Float[np.ndarray, "k k"], values: Float[np.ndarray, " k"]) -> Float[np.ndarray, "k k"]:
+    """Return the matrix plus the diagonal matrix of these values."""
+    total = matrix.copy()
+    total[np.diag_indices(len(values))] += values
+    return total
 
 
 class SignSearch:
@@ -16,7 +24,7 @@ class SignSearch:
 
     def __init__(self, matrix: Float[np.ndarray, "k k"], l1: Float[np.ndarray, " k"]):
         diagonal = np.diagonal(matrix)
-        self.matrix = matrix + np.diag(np.where(diagonal > 0, _JITTER * diagonal, 1))
+        self.matrix = add_to_diagonal(matrix, np.where(diagonal > 0, _JITTER * diagonal, 1))
         self.l1 = l1
         self._numbers = np.zeros(0, int)
         self._inverse = np.zeros((0, 0))
@@ -108,3 +116,13 @@ class CautiousSignSearch(SignSearch):
 
     def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
         return np.linalg.solve(self.matrix[np.ix_(numbers, numbers)], right)
+
+
+class CholeskySignSearch(SignSearch):
+    """A search for many entries, whose systems are solved by factors: a sixth of the work of an inverse."""
+
+    def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        if not np.array_equal(numbers, self._numbers) or not len(numbers):
+            self._numbers = numbers
+            self._factor = cho_factor(self.matrix[np.ix_(numbers, numbers)], overwrite_a=True, check_finite=False)
+        return cho_solve(self._factor, right, check_finite=False)

@@ -1,12 +1,17 @@
 """The path solver against the solver of the baseline, for each loss and penalty, and its bound on what is left."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse
+from scipy.special import expit
 
+from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
 from fcorun.methods.problem import path_solver, solver
@@ -283,6 +288,48 @@ def test_points_are_finite_where_losses_overflow(objective, widest):
         for k, point in enumerate(points):
             assert np.isfinite(float(problems[k].loss(point.w, batch)))
     assert widest < 800 or not points
+
+
+def compress(x) -> Any:
+    """Return rows (n, d) as the sparse rows of a batch, in float64."""
+    return compress_rows(SparseMatrix(sparse.csr_array(x)), np.float64)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda value: str(value)[:60])
+def test_sparse_rows_have_the_path_of_their_dense_twins(objective):
+    """The same code takes both, and sums differ in rounding alone, also where the certificate is loose."""
+    with jax.enable_x64(True):
+        batch = make_batch(objective)
+        dense = np.where(np.random.default_rng(1).random(batch.x.shape) < 0.4, batch.x, 0)
+        problems = make_problems(objective, ElasticNet(0.1, l1_ratio=0.4, factors=FACTORS))
+        problems = [replace(problem, scale=0.5) for problem in problems]
+        path = solve_path(problems, batch._replace(x=jnp.asarray(dense)), 1e-6)
+        twin_path = solve_path(problems, batch._replace(x=compress(dense)), 1e-6)
+        for point, twin in zip(path, twin_path, strict=True):
+            assert twin.certified
+            for name, values in point.w.items():
+                np.testing.assert_allclose(twin.w[name], values, rtol=0, atol=1e-12)
+
+
+def test_many_sparse_features_are_certified_without_the_solver_of_the_baseline(monkeypatch):
+    """Of 2,000 features, many more violate their condition at 0 than are nonzero; of the minimum, none does."""
+    monkeypatch.delattr(solver, "minimize")
+    rng = np.random.default_rng(2)
+    x = sparse.random_array((800, 2000), density=0.01, rng=rng, format="csr")
+    y = (x @ np.where(np.arange(2000) < 30, 3.0, 0.0) + 0.3 * rng.standard_normal(800) > 0.2).astype(float)
+    strength = 1e-3
+    with jax.enable_x64(True):
+        problem = Problem(Logistic(), L1(strength), Euclidean(), Logistic().shapes((2000,), 0))
+        batch = Batch(compress(x), jnp.asarray(y), jnp.full(800, 1 / 800))
+        null_model, minimum = path_solver.minimize(problem, batch, 1e-10, 20_000)
+    weights = np.asarray(minimum.w["weights"])
+    gradient = x.T @ (expit(x @ weights + float(minimum.w["bias"])) - y) / 800
+    is_nonzero = weights != 0
+    assert null_model.iteration == 0
+    assert minimum.certified
+    assert is_nonzero.any()
+    assert (np.abs(gradient) <= strength * (1 + 1e-6)).all()
+    np.testing.assert_allclose(gradient[is_nonzero], -strength * np.sign(weights[is_nonzero]), rtol=1e-4)
 
 
 def test_other_problems_have_no_path_solver():
