@@ -38,6 +38,7 @@ def script(monkeypatch, capsys):
         ("benchmark.py", ["round", "sweep"]),
         ("reproduce.py", ["--fast", "NAME"]),
         ("make_hospitals.py", ["--rows"]),
+        ("make_sparse_rows.py", ["--columns"]),
         ("coverage.py", ["homoscedastic", "--repetitions"]),
     ],
 )
