@@ -55,7 +55,9 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         all_rows = gather_rows(data, settings.client_weighting)
         evaluation_arrays = evaluation.arrays("float64")
         train_slice = algo.select_rows(data.train.offsets)
-        train_rows = gather_rows(data, settings.client_weighting, train_slice)
+        train_rows = all_rows
+        if train_slice != slice(None):
+            train_rows = gather_rows(data, settings.client_weighting, train_slice)
         if not data.is_informative.all():
             train_rows = train_rows._replace(x=jnp.asarray(data.informative_features(np.asarray(train_rows.x))))
         key = job.experiment.law_key or job.experiment.batch_key
