@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.columns import NumberColumn
-from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.parsed_table import ParsedTable, mask_codes
+from fcorun.data.tables.encoding import Encoding, MissingPolicy
+from fcorun.data.tables.parsed_table import Codes, ParsedTable, mask_codes
 from fcorun.data.tables.readers import parse_columns
 from fcorun.data.tasks import Binary
 
@@ -60,6 +60,44 @@ class MemoryRows:
                     hashes = hash_pandas_object(column.astype(str), index=False)
                 digest.update(hashes.to_numpy().tobytes())
         return digest.hexdigest()[:16]
+
+
+class ArrayOptions(TypedDict, total=False):
+    """Options of ``fcorun.Table`` for arrays, whose columns have no names."""
+
+    partition: Literal["iid", "dirichlet", "by_label", "sorted"]
+    alpha: float
+    standardize: Literal["none", "scale", "pooled", "per_client"]
+    scaling: str
+    positive: str | bool | None
+    order: list[str] | None
+    splines: dict[str, int] | None
+    weight_kind: Literal["sampling", "frequency"] | None
+    seed: int
+    split_seed: int | None
+    truth: str | None
+
+
+class FrameOptions(ArrayOptions, total=False):
+    """Options of ``fcorun.Table`` for the named columns of a frame."""
+
+    clients: int
+    validation: float | list[str] | None
+    test: float | list[str] | None
+    missing: MissingPolicy
+    ignore: list[str] | None
+    only: list[str] | None
+    na: Codes
+    encoding: str
+    weight: str | None
+    offset: str | None
+    event: str | None
+    group: str | None
+    group_across: Literal["refuse", "keep"]
+    split: str | None
+    fold: str | None
+    keep: list[str] | None
+    labels: str | None
 
 
 @dataclass(frozen=True, kw_only=True)

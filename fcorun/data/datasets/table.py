@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -116,6 +116,7 @@ class Table(Dataset):
     sheet: ColumnName = None
     weight_kind: Annotated[Literal["sampling", "frequency"] | None, "default outside identity"] = None
     truth: PathOption | None = None
+    triples: PathOption | None = None
 
     def __post_init__(self):
         if characters := find_character_encoding(self.encoding):
@@ -186,7 +187,14 @@ class Table(Dataset):
         """
         options = self.file_options
         with telling_of_long_reading(self._where):
-            rows = read_table(self.path, self.roles, record=self.encoding, resident=self.resident, options=options)
+            rows = read_table(
+                self.path,
+                self.roles,
+                record=self.encoding,
+                resident=self.resident,
+                options=options,
+                triples=self.triples,
+            )
             return self.to_federated_data(rows)
 
     def memory_needed(self) -> tuple[float, str]:
@@ -564,47 +572,11 @@ class Table(Dataset):
         return digest
 
     def _digest_rows(self) -> Any:
-        """Return the digest of the file, or of the arrays of a folder."""
+        """Return the digest of the file, or of the arrays of a folder; with triples, also of their file."""
+        if self.triples is not None:
+            return [file_digest(find_file(self.path)), file_digest(find_file(self.triples, "data.triples="))]
         if is_array_folder(self.path):
             arrays = [name for name in (self.group, self.split, self.fold) if name is not None]
             files = find_arrays(self.path, (*ARRAY_NAMES, *arrays))
             return {name: file_digest(file) for name, file in files.items()}
         return file_digest(find_file(self.path, arrays=True))
-
-
-class ArrayOptions(TypedDict, total=False):
-    """Options of ``fcorun.Table`` for arrays, whose columns have no names."""
-
-    partition: Literal["iid", "dirichlet", "by_label", "sorted"]
-    alpha: float
-    standardize: Literal["none", "scale", "pooled", "per_client"]
-    scaling: str
-    positive: str | bool | None
-    order: list[str] | None
-    splines: dict[str, int] | None
-    weight_kind: Literal["sampling", "frequency"] | None
-    seed: int
-    split_seed: int | None
-    truth: str | None
-
-
-class FrameOptions(ArrayOptions, total=False):
-    """Options of ``fcorun.Table`` for the named columns of a frame."""
-
-    clients: int
-    validation: float | list[str] | None
-    test: float | list[str] | None
-    missing: MissingPolicy
-    ignore: list[str] | None
-    only: list[str] | None
-    na: Codes
-    encoding: str
-    weight: str | None
-    offset: str | None
-    event: str | None
-    group: str | None
-    group_across: Literal["refuse", "keep"]
-    split: str | None
-    fold: str | None
-    keep: list[str] | None
-    labels: str | None

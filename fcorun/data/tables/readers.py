@@ -40,6 +40,7 @@ from fcorun.data.tables.excel_files import read_excel
 from fcorun.data.tables.parsed_table import FileOptions, ParsedTable, add_codes, mask_codes
 from fcorun.data.tables.splits import suggest_group_columns
 from fcorun.data.tables.text_files import read_csv_text
+from fcorun.data.tables.triples import is_triples_file, read_triples
 
 LIBSVM_ENDINGS = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT_ENDINGS = (".csv", ".tsv")
@@ -121,6 +122,7 @@ def read_table(
     record: str | None = None,
     resident: bool | str = True,
     options: FileOptions = _NO_OPTIONS,
+    triples: str | None = None,
 ) -> ParsedRows:
     """Read the rows of the file at ``path``, whose ending says the format.
 
@@ -134,6 +136,7 @@ def read_table(
         resident: whether the features of Parquet, HDF5 and folders are read into memory. With "auto", they stay on disk
             if they do not fit into memory.
         options: how a file with named columns is read.
+        triples: a Parquet file with the features of the rows, which are sparse; ``path`` then has no features.
     """
     where = f"`data.path={path}`"
     if is_array_folder(path):
@@ -153,6 +156,11 @@ def read_table(
         raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
     check_file_options(options, ending)
+    if triples is not None:
+        if not has_named_columns:
+            raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give "
+                            f"`data.path`, one of {', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
+        roles = replace(roles, only=[])
     with explain_damage(where, ending):
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident)
@@ -174,10 +182,15 @@ def read_table(
                 options=options,
                 encoding_hint=ENCODING_HINT,
             )
-            table.warnings += warn_repeated_rows(table.frame, roles.client)
+            if triples is None:
+                table.warnings += warn_repeated_rows(table.frame, roles.client)
             rows = parse_columns(table, path, roles)
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
+    if triples is not None:
+        where = f"`data.triples={triples}`"
+        with explain_damage(where, PARQUET_ENDING):
+            rows = replace(rows, x=read_triples(find_file(triples, "data.triples="), where, len(rows.y)), frame=None)
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
         others = " and ".join(f"data.{option}" for option in roles.metadata)
@@ -331,7 +344,7 @@ def read_dataframe(
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
-    Rows of a LIBSVM file may be a SparseMatrix.
+    Rows of a LIBSVM file may be a SparseMatrix, and those of a Parquet file of triples are one.
 
     The second value is None where the file names no clients. Values are not checked.
 
@@ -362,7 +375,9 @@ def read_dataframe(
             if isinstance(x, SparseMatrix):
                 frame: Any = x.widen(n_features)
             else:
-                frame = pd.DataFrame(np.pad(np.asarray(x), ((0, 0), (0, n_missing))))
+                frame = pd.DataFrame(np.pad(np.asarray(x), [(0, 0), (0, n_missing)]))
+        elif ending == PARQUET_ENDING and not kinds and is_triples_file(file):  # of a record without named columns
+            frame = read_triples(file, path).widen(n_features)
         elif ending in (".npz", *HDF5_ENDINGS):
             arrays = read_arrays(file, ending, path, ("X",), ("client",))
             frame = pd.DataFrame(arrays["x"])

@@ -11,8 +11,7 @@ from numpy.typing import ArrayLike
 
 from fcorun.base.config import check_folder_name, check_plugin, to_plain_value
 from fcorun.base.errors import UserError, describe_type, suggest_name
-from fcorun.data.datasets.in_memory import InMemoryTable, MemoryRows
-from fcorun.data.datasets.table import ArrayOptions, FrameOptions
+from fcorun.data.datasets.in_memory import ArrayOptions, FrameOptions, InMemoryTable, MemoryRows
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tasks import Binary, Multiclass, Regression, Survival

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import fails, rows_of
@@ -24,6 +25,7 @@ from fcorun import (
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
+from fcorun.data.tables.readers import read_dataframe
 from fcorun.methods.objectives.mlp import MLP
 from fcorun.runs.job import Watcher
 
@@ -125,6 +127,57 @@ def test_wide_libsvm_file_stays_sparse(tmp_path):
     order = data.train.row
     assert (data.train.x.csr != expected[order]).nnz == 0
     np.testing.assert_array_equal(data.train.y, labels[order] == 1)
+
+
+def write_triples(path, matrix=SPARSE, **columns):
+    coo = matrix.tocoo()
+    order = rng.permutation(coo.nnz)
+    triples = {"row": coo.row[order], "column": coo.col[order], "value": coo.data[order]}
+    pd.DataFrame(triples | columns).to_parquet(path)
+
+
+def test_triples_are_the_features_of_a_table(tmp_path):
+    table = pd.DataFrame({"label": LABELS, "hospital": CLIENTS, "w": np.arange(60) % 3 + 1.0, "name": np.arange(60)})
+    table["part"] = np.where(np.arange(60) % 4, "train", "validation")
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    write_triples(tmp_path / "x.parquet")
+    options = {"target": "label", "client": "hospital", "weight": "w", "weight_kind": "sampling", "split": "part"}
+    path = str(tmp_path / "rows.csv")
+    table = Table(path, task="binary", triples=str(tmp_path / "x.parquet"), **options)
+    data = table.load()
+    assert data.train.is_sparse
+    for rows in data.splits.values():
+        assert (rows.x.csr != SPARSE[rows.row]).nnz == 0
+        np.testing.assert_array_equal(rows.y, LABELS[rows.row] == "yes")
+    assert data.clients == ("c0", "c1", "c2", "c3")
+    np.testing.assert_array_equal(data.train.weight, data.train.row % 3 + 1)
+    before = table.fingerprint()
+    write_triples(tmp_path / "x.parquet", 2 * SPARSE)
+    assert table.fingerprint() != before
+    new, clients = read_dataframe(str(tmp_path / "x.parquet"), n_features=30)
+    assert clients is None
+    np.testing.assert_array_equal(new.csr.toarray(), np.pad(2 * DENSE, ((0, 0), (0, 5))))
+
+
+BAD_TRIPLES = {
+    "row 60": ({"row": 60}, ["data.triples=", "line 1 has the row 60", "from 0 to 59"]),
+    "negative": ({"column": -1}, ["line 1 has the column -1"]),
+    "large": ({"column": 2**31}, ["line 1 has the column 2147483648"]),
+    "twice": ({"row": 1, "column": 1}, ["the same row and column twice"]),
+    "nan": ({"value": np.nan}, ["the column 'value' has gaps"]),
+    "infinite": ({"value": np.inf}, ["NaN or infinite"]),
+    "fractions": ({"row": 0.5}, ["the column 'row' has gaps, or is float64"]),
+    "other": ({"site": 1}, ["other columns than row, column and value"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TRIPLES)
+def test_bad_triples_are_refused(tmp_path, case):
+    columns, words = BAD_TRIPLES[case]
+    pd.DataFrame({"label": DENSE[:, 0]}).to_csv(tmp_path / "rows.csv", index=False)
+    write_triples(tmp_path / "x.parquet", **columns)
+    with fails(*words):
+        Table(str(tmp_path / "rows.csv"), target="label", triples=str(tmp_path / "x.parquet")).load()
 
 
 REFUSED = {
