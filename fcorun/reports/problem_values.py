@@ -3,7 +3,9 @@
 A baseline does not depend on some conditions of a sweep, such as the cohort, and belongs to each of their values.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
 OPEN: Final = object()  # in place of the value of a condition on which a run does not depend
@@ -41,6 +43,7 @@ def _format_values(values: Sequence[Any], digits: int) -> list[str]:
     numbers = {value for value in values if isinstance(value, float)}
     while digits < _EXACT_DIGITS and len({f"{number:.{digits}g}" for number in numbers}) < len(numbers):
         digits += 1
+    paths = shorten_paths({value for value in values if isinstance(value, str)})
     texts = []
     for value in values:
         if value is OPEN:
@@ -48,5 +51,28 @@ def _format_values(values: Sequence[Any], digits: int) -> list[str]:
         elif value is None:
             texts.append("null")
         else:
-            texts.append(f"{value:.{digits}g}" if isinstance(value, float) else str(value))
+            texts.append(f"{value:.{digits}g}" if isinstance(value, float) else paths.get(value, str(value)))
     return texts
+
+
+def names_a_folder(text: str) -> bool:
+    """Return whether a value of a configuration names a folder of this machine."""
+    posix = PurePosixPath(text)
+    is_below_root = posix.is_absolute() and len(posix.parts) > 2
+    return is_below_root or PureWindowsPath(text).is_absolute() or text.startswith("~/")
+
+
+def shorten_paths(texts: Collection[str]) -> dict[str, str]:
+    """Return the last parts of each path among values, as many as tell all apart, since pictures are sent to others.
+
+    >>> shorten_paths(["/home/jane/a/t.csv", "/home/jane/b/t.csv"])
+    {'/home/jane/a/t.csv': 'a/t.csv', '/home/jane/b/t.csv': 'b/t.csv'}
+    """
+    parts = {text: [text] for text in texts}
+    for text in filter(names_a_folder, texts):
+        parts[text] = re.split(r"[\\/]+", text.rstrip("\\/"))
+    for n_parts in range(1, max(map(len, parts.values()), default=0) + 1):
+        short = {text: "/".join(names[-n_parts:]) for text, names in parts.items()}
+        if len({*short.values()}) == len(parts):
+            return short
+    return {text: text for text in texts}

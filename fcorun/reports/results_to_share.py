@@ -1,16 +1,20 @@
 """The results in a folder, and their texts without places of this machine, for pages and archives that others get."""
 
 import csv
+import html
 import io
+import json
 import os
 import re
-from collections.abc import Iterator
-from html import escape
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+import markupsafe
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.contents import FIGURE, STATUS
+from fcorun.base.records.patients import SENTENCES, change_texts, hide_row_numbers
 from fcorun.base.records.record import (
     PERMUTATION_FILE,
     SELECTION_FILE,
@@ -20,6 +24,7 @@ from fcorun.base.records.record import (
     load_records,
 )
 from fcorun.base.records.sweep_settings import SETTINGS_FILE
+from fcorun.reports.problem_values import names_a_folder
 
 COMPARISON_FILE = "comparison.json"
 KINDS = {  # of results, by a file that only results of the kind have
@@ -31,10 +36,6 @@ KINDS = {  # of results, by a file that only results of the kind have
     COMPARISON_FILE: "comparison",
     FIGURE.name: "figure",
 }
-_SENTENCES = (  # keys of JSON and configurations, and columns of tables, whose texts no computation reads
-    *("reason", "label", "title", "warnings", "threshold", "convergence", "statement", "bound_statement", "judged"),
-    *("verdict", "caption", "about", "changed", "folder"),
-)
 _NAME = r"[\w.~@+%-]"
 _BEFORE = r"(?<![^\s'\"`()\[{=:,;>])(?<!base64,)"  # of a path, but not of a level such as -/- or a unit such as mg/kg/d
 _FOLDERS = re.compile(
@@ -43,6 +44,10 @@ _FOLDERS = re.compile(
     rf"|{_BEFORE}/(?:{_NAME}+/){{2,}}"
     rf"|{_BEFORE}/{_NAME}+/(?={_NAME}*\.\w)"
     r"|(?<!\w)[A-Za-z]:[\\/]+(?:[^\\/:*?\"'<>|,\s]+[\\/]+)+"
+)
+
+_SPELLINGS: tuple[Callable[[str], str], ...] = (  # of a text: in a table, in HTML, in a template, in JSON within HTML
+    *(str, html.escape, lambda text: str(markupsafe.escape(text)), lambda text: json.dumps(text)[1:-1]),
 )
 
 
@@ -78,10 +83,12 @@ class PathCutter:
         self._known = {home: "~"}
         for record in load_records(folder):
             for text in _list_texts(_read_config(record)):
-                if _is_path(text):
+                if names_a_folder(text):
                     self._known[text] = self._cut_path(text)
         self._known.pop("/", None)  # the home folder of some containers
-        self._shown = self._known | {escape(path): escape(name) for path, name in self._known.items()}
+        self._shown = {}
+        for path, name in self._known.items():
+            self._shown |= {write(path): write(name) for write in _SPELLINGS}
         longest_first = sorted(self._shown, key=len, reverse=True)
         self._pattern = re.compile(rf"(?<![\w+/])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
 
@@ -95,25 +102,19 @@ class PathCutter:
 
     def cut_content(self, content: dict[str, Any]) -> dict[str, Any]:
         """Return the content of a JSON file or a configuration without the folders of absolute paths."""
-        return {key: self._cut_texts(value, key in _SENTENCES) for key, value in content.items()}
+        return change_texts(content, self._cut_text)
 
-    def _cut_texts(self, value: Any, is_sentence: bool) -> Any:
-        if isinstance(value, str):
-            return self.cut_sentence(value) if is_sentence else self._known.get(value, value)
-        if isinstance(value, list):
-            return [self._cut_texts(item, is_sentence) for item in value]
-        if isinstance(value, dict):
-            return {key: self._cut_texts(item, is_sentence) for key, item in value.items()}
-        return value
+    def _cut_text(self, text: str, is_sentence: bool) -> str:
+        return hide_row_numbers(self.cut_sentence(text)) if is_sentence else self._known.get(text, text)
 
     def cut_table(self, text: str) -> str:
         """Return a table of runs as CSV without the folders of absolute paths."""
         rows = [*csv.reader(io.StringIO(text, newline=""))]
-        sentences = {i for i, column in enumerate(rows[0] if rows else []) if column in _SENTENCES}
+        sentences = {i for i, column in enumerate(rows[0] if rows else []) if column in SENTENCES}
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         for row in rows:
-            writer.writerow([self._cut_texts(cell, i in sentences) for i, cell in enumerate(row)])
+            writer.writerow([self._cut_text(cell, i in sentences) for i, cell in enumerate(row)])
         return buffer.getvalue()
 
 
@@ -135,10 +136,3 @@ def _list_texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from _list_texts(item)
-
-
-def _is_path(text: str) -> bool:
-    """Return whether a value of a configuration names a folder of this machine."""
-    posix = PurePosixPath(text)
-    is_below_root = posix.is_absolute() and len(posix.parts) > 2
-    return is_below_root or PureWindowsPath(text).is_absolute() or text.startswith("~/")

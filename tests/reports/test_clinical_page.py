@@ -14,6 +14,7 @@ from browser import print_pdf
 from fake_records import fake_config, fake_record
 
 from fcorun.base.records.formats import csv_text
+from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.record import load_records
 from fcorun.base.records.tables import COEFFICIENTS
 from fcorun.data.tables.scaling import explain_own_scale
@@ -26,7 +27,7 @@ from fcorun.reports.page.findings import _rows_of_columns, finding_table, missin
 from fcorun.reports.page.performance import format_score, performance_blocks
 from fcorun.reports.page.question import describe_preparation
 from fcorun.reports.page.studies import find_studies, selection_blocks
-from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel, find_table_model, format_share
 
 COLUMNS = [
     {"name": "age", "kind": "number", "levels": [], "fill": None, "indicator": False},

@@ -89,9 +89,6 @@ RECORD_FILES = (  # in the order of their importance to a reader
     *("summary.json", "solution.npz", "personal.npz", "encoding.json", "scaling.npz", "missing.csv", "config.yaml"),
     *(PLUGIN_FOLDER, *PAGE_FILES, "run.log", "status.json"),
 )
-# the files with a line for each patient: outcomes and predictions, predictions at which a curve turns, times of events;
-# nothing sends them that sends a record
-PATIENT_FILES = (PREDICTIONS_FILE, "roc.csv", BASELINE_HAZARD_FILE)
 FINISHED_STATUSES = ("done", "diverged")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from fcorun.base.errors import UserError, abbreviate_sentences
 from fcorun.base.metrics import COUNTERS, is_baseline_row
 from fcorun.base.records.contents import SELECTION
+from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.record import Record, split_damaged
 from fcorun.base.records.sweep_settings import SweepSettings, list_missing_runs, load_settings
 from fcorun.base.records.tables import PAGE_TABLES, find_damaged
@@ -159,7 +160,7 @@ def _add_runs(
             for picture in pictures:
                 drawings[picture].append(draw_later(picture.render, view, ("svg",)))
     if is_single_run:
-        reason = records[0].status.get("reason") or ""
+        reason = hide_row_numbers(records[0].status.get("reason") or "")
         blocks = [runs.result_table(records[0], table), elements.bullet_list([*notes, reason])]
     heading = "Result" if is_single_run else "Best points"
     page.add_section("best", heading, *map(elements.paragraph, filter(None, sentences)), *blocks)

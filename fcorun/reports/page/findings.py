@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.records.patients import hide_row_numbers
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import parse_float, read_lines
 from fcorun.reports.page.models import (
@@ -15,7 +16,7 @@ from fcorun.reports.page.models import (
     meta_analysis_table,
 )
 from fcorun.reports.page.question import gaps_look_unrelated
-from fcorun.reports.page.table_model import FittedTableModel, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import is_intercept, name_intercepts, nonzero_rows

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.tables import GAPS
 from fcorun.reports.page.elements import (
     bullet_list,
@@ -16,7 +17,7 @@ from fcorun.reports.page.elements import (
 )
 from fcorun.reports.page.performance import OWN_SCALE
 from fcorun.reports.page.studies import describe_folds
-from fcorun.reports.page.table_model import FittedTableModel, format_share, hide_row_numbers
+from fcorun.reports.page.table_model import FittedTableModel, format_share
 from fcorun.reports.run_table import format_number
 from fcorun.results.models.inference_table import format_p
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from fcorun.base.cohorts import read_participation, read_turn_share
 from fcorun.base.metrics import structure_metrics
+from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.record import FINISHED_STATUSES, Record
 from fcorun.reports.build_table import load_configs
 from fcorun.reports.page.elements import facts_table, html_table, screen_or_paper
@@ -158,7 +159,7 @@ def runs_table(runs: RunTable, metric: str) -> str:
         cells = [marks.get(run, "")]
         cells += [row[name] for name in settings]
         cells += [float(values[run]) for values in tail_values]
-        cells += [row[name] for name in (*costs, "folder", "reason")]
+        cells += [*(row[name] for name in (*costs, "folder")), hide_row_numbers(row["reason"] or "")]
         lines.append(cells)
     metric_keys = [f"metric.{name}" if name in settings else name for name in metrics]
     keys = ["best", *settings, *metric_keys, *costs, "folder", "reason"]

@@ -1,6 +1,5 @@
 """The fitted model of a table that the clinical page describes: its run, and the selection of its strength."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -180,15 +179,6 @@ def find_table_model(records: Sequence[Record], study_folders: Sequence[Path]) -
     if not is_table or task is None or record.status.get("status") != "done":
         return None
     return model
-
-
-def hide_row_numbers(text: str) -> str:
-    """Return a sentence without the numbers of single rows.
-
-    >>> hide_row_numbers("'bmi' by 26.6 in 140 rows (941, 942, 943, ...), 'sex' by 'M' in row 7")
-    "'bmi' by 26.6 in 140 rows, 'sex' by 'M' in 1 row"
-    """
-    return re.sub(r"\brow \d+", "1 row", re.sub(r"( rows) \(\d[\d, ]*(\.\.\.)?\)", r"\1", text))
 
 
 def format_share(part: float, whole: float) -> str:

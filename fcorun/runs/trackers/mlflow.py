@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.record import PATIENT_FILES, RECORD_FILES, Record
+from fcorun.base.records import contents
+from fcorun.base.records.formats import json_text, read_json, read_text
+from fcorun.base.records.patients import PATIENT_FILES, hide_patients, hide_row_numbers
+from fcorun.base.records.record import RECORD_FILES, Record
 from fcorun.base.system import locks
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import (
@@ -38,8 +41,8 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    Files with a line for each patient (``PATIENT_FILES``) are no artifacts. Long values are cut. A run that goes on
-    after it was interrupted is another run of MLflow.
+    What tells of single patients is left out (``fcorun.base.records.patients``). Long values are cut. A run that goes
+    on after it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,
@@ -67,12 +70,16 @@ class MLflow(Tracker):
         _log_metrics(client, open_run.run, scalars_of_rows(rows, end_time(record)))
         _log_metrics(client, open_run.run, final_scalars(record))
         for name in RECORD_FILES:
-            if name in PATIENT_FILES:
-                continue
             path = record.folder / name
+            if name in PATIENT_FILES or not path.exists():
+                continue
             if path.is_dir():
                 client.log_artifacts(open_run.run, str(path), path.name)
-            elif path.exists():
+            elif name in (contents.SUMMARY.name, contents.STATUS.name):
+                client.log_text(open_run.run, json_text(hide_patients(read_json(path))), name)
+            elif path.suffix in (".log", ".txt"):
+                client.log_text(open_run.run, hide_row_numbers(read_text(path)), name)
+            else:
                 client.log_artifact(open_run.run, str(path))
         self._end(record, "FINISHED")
 
@@ -86,7 +93,8 @@ class MLflow(Tracker):
         from mlflow.entities import RunTag
 
         client, _ = _open(self.uri, self.experiment)
-        tags = {key: str(record.status.get(key, "")) for key in ("status", "reason", "label")}
+        status_file = hide_patients(record.status)
+        tags = {key: str(status_file.get(key, "")) for key in ("status", "reason", "label")}
         client.log_batch(open_run.run, tags=[RunTag(key, value[:_LONGEST]) for key, value in tags.items()])
         client.set_terminated(open_run.run, status)
 

@@ -15,6 +15,7 @@ import pytest
 from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
+from fcorun.base.records.patients import PATIENT_FILES
 from fcorun.base.records.record import Record
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.tracker import NoTracker, run_name
@@ -161,19 +162,25 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
     assert [step for _, step, _ in sent] == [row["round"] for row in other.rows]
 
 
-def test_files_with_a_line_for_each_patient_are_not_sent(monkeypatch):
+def test_nothing_that_tells_of_single_patients_is_sent(monkeypatch):
     from fcorun.runs.trackers import mlflow
 
+    warned = {"data": {"limits": {"age": [18, 99]}, "n": 7}, "warnings": ["gaps in rows (9, 41, ...)"]}
     record = fake_records.fake_record("runs/a")
-    for name in ("predictions.csv", "roc.csv", "baseline_hazard.csv", "scores.csv"):
+    summary = record.folder / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | warned))
+    for name in (*PATIENT_FILES, "scores.csv"):
         (record.folder / name).write_text("target\n1\n")
     client = MagicMock()
     monkeypatch.setitem(sys.modules, "mlflow.entities", MagicMock())
     monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
     mlflow.MLflow("http://host").log(record)
     sent = {Path(call.args[1]).name for call in client.log_artifact.call_args_list}
-    assert {"scores.csv", "summary.json"} <= sent
-    assert not {"predictions.csv", "roc.csv", "baseline_hazard.csv"} & sent
+    assert "scores.csv" in sent
+    assert not set(PATIENT_FILES) & sent
+    texts = {call.args[2]: call.args[1] for call in client.log_text.call_args_list}
+    shown = json.loads(texts["summary.json"])
+    assert (shown["data"], shown["warnings"]) == ({"n": 7}, ["gaps in rows"])
 
 
 @pytest.mark.slow

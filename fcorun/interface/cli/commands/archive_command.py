@@ -10,9 +10,9 @@ from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
+from fcorun.base.records.patients import PATIENT_FILES, hide_patients, hide_row_numbers
 from fcorun.base.records.record import (
     PAGE_FILES,
-    PATIENT_FILES,
     PERMUTATION_FILE,
     PLUGIN_FOLDER,
     PLUGIN_INDEX,
@@ -56,12 +56,15 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # so that the same results are the same archive
 def run(argv: Sequence[str]) -> int:
     """Write the results in and under DIR to OUT.zip, for others to read: tables, models, settings, pictures and their
     checksums. Absolute paths, names of machines, logs and the code of your own plug-ins are left out, and so is what
-    has a line for each patient. After `python -m zipfile -e OUT.zip OUT`, fcorun results OUT and fcorun report OUT read
+    tells of single patients. After `python -m zipfile -e OUT.zip OUT`, fcorun results OUT and fcorun report OUT read
     them, and tell a file that has changed."""
     parser = CommandParser("archive", run.__doc__, folders=False)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder with results, also in its subfolders")
     parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
-    help_text = f"also the files with a line for each patient: {', '.join(PATIENT_FILES)}"
+    help_text = (
+        f"also what tells of single patients: {', '.join(PATIENT_FILES)}, and the least and largest value of each "
+        "column in summary.json"
+    )
     parser.add_argument("--predictions", action="store_true", help=help_text)
     arguments = parser.parse_args(argv)
     out = arguments.out
@@ -88,7 +91,9 @@ def run(argv: Sequence[str]) -> int:
         temporary.unlink(missing_ok=True)
     kind = "with" if arguments.predictions else "without"
     size = out.stat().st_size / 1e6
-    Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind} lines of patients")
+    Terminal().print(
+        f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind} what tells of single patients"
+    )
     return 0
 
 
@@ -105,19 +110,20 @@ def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]
             names -= set(PATIENT_FILES)
         for name in sorted(names):
             if (folder / name).is_file():
-                yield folder / name, _read_without_places(folder / name, cutter)
+                yield folder / name, _read_to_share(folder / name, cutter, predictions)
 
 
-def _read_without_places(path: Path, cutter: PathCutter) -> bytes:
-    """Return the content of a file without what names a place of this machine."""
+def _read_to_share(path: Path, cutter: PathCutter, predictions: bool) -> bytes:
+    """Return the content of a file without what names a place of this machine, or tells of single patients."""
     if path.suffix == ".json" and path.name != contents.ENCODING.name:
-        return json_text(cutter.cut_content(_drop_keys(read_json(path)))).encode()
+        content = cutter.cut_content(_drop_keys(read_json(path)))
+        return json_text(content if predictions else hide_patients(content)).encode()
     if path.name in (contents.CONFIG.name, SETTINGS_FILE):
         return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
     if path.name in _TABLES_OF_RUNS:
         return cutter.cut_table(read_text(path)).encode()
     if path.suffix == ".txt":
-        return cutter.cut_sentence(read_text(path)).encode()
+        return hide_row_numbers(cutter.cut_sentence(read_text(path))).encode()
     return read_regular_file(path, _MAX_BYTES)
 
 
