@@ -17,7 +17,7 @@ from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis
 from fcorun.base.errors import UserError, describe_error
 from fcorun.base.metrics import CATALOGUE, aggregate
 from fcorun.base.picture_style import FigureStyle, PictureWidth
-from fcorun.base.records.record import Record, RunFolder, load_records
+from fcorun.base.records.record import LOCK_FILE, Record, RunFolder, load_records
 from fcorun.base.records.sweep_settings import (
     REPORT_KEYS,
     SETTINGS_FILE,
@@ -26,6 +26,7 @@ from fcorun.base.records.sweep_settings import (
     read_own_settings,
     save_settings,
 )
+from fcorun.base.system import locks
 from fcorun.experiment.build import check_metric_measured
 from fcorun.reports.build_table import build_table
 from fcorun.reports.sweep_report import write_sweep_report
@@ -148,6 +149,14 @@ def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOpti
             remove_record(failed_folder(folder, point.overrides))
 
 
+def check_alone(points: Sequence[SweepPoint]) -> None:
+    """Refuse to compute runs anew that another process computes, or has computed just now. Raises UserError."""
+    for point in points:
+        if locks.is_locked(point.folder / LOCK_FILE):
+            raise UserError(f"`force=true` would delete what another process computes in this sweep ({point.folder}): "
+                            "leave force out, which joins that process, or wait for its end")  # fmt: skip
+
+
 def check_unique_names(points: Sequence[SweepPoint]) -> None:
     """Refuse plug-ins of different classes with one name, which tables could not tell apart. Raises UserError."""
     experiments = [point.experiment for point in points if point.experiment is not None]
@@ -204,6 +213,8 @@ def run_sweep(
             study, of which this room knows nothing.
     """
     check_unique_names(points)
+    if options.force and not options.dry_run:
+        check_alone(points)
     find_existing(points, folder, options)
     valid = [point for point in points if point.error is None]
     n_invalid = len(points) - len(valid)

@@ -16,6 +16,8 @@ from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 from warm_processes import start_command
 
 from fcorun import UserError, compose, load_records
+from fcorun.base.records.record import LOCK_FILE
+from fcorun.base.system import locks
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli import console
 from fcorun.runs.executors.executor import list_results
@@ -220,3 +222,12 @@ def test_a_group_that_is_computed_again_is_forced_once(monkeypatch):
     assert run_sweep_command("algo.client_lr=1e-3,2e-3", "out=s", "force=true") == 0
     assert ends == ["reused", "reused"]
     assert all(path.stat().st_mtime_ns > then for path, then in before.items())
+
+
+def test_nothing_is_computed_anew_while_another_process_computes(capsys):
+    assert run_sweep_command("algo.client_lr=1e-3,2e-3", "out=s") == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("s").rglob("*.csv")}
+    with locks.acquire(load_records("s")[0].folder / LOCK_FILE):
+        assert run_sweep_command("algo.client_lr=1e-3,2e-3", "out=s", "force=true") == 2
+    assert "leave force out" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in Path("s").rglob("*.csv")} == before
