@@ -165,7 +165,7 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
 def test_nothing_that_tells_of_single_patients_is_sent(monkeypatch):
     from fcorun.runs.trackers import mlflow
 
-    warned = {"data": {"limits": {"age": [18, 99]}, "n": 7}, "warnings": ["gaps in rows (9, 41, ...)"]}
+    warned = {"data": {"limits": [[18.0], [99.0]], "task": "binary"}, "warnings": ["gaps in rows (9, 41, ...)"]}
     record = fake_records.fake_record("runs/a")
     summary = record.folder / "summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text()) | warned))
@@ -180,7 +180,7 @@ def test_nothing_that_tells_of_single_patients_is_sent(monkeypatch):
     assert not set(PATIENT_FILES) & sent
     texts = {call.args[2]: call.args[1] for call in client.log_text.call_args_list}
     shown = json.loads(texts["summary.json"])
-    assert (shown["data"], shown["warnings"]) == ({"n": 7}, ["gaps in rows"])
+    assert (shown["data"], shown["warnings"]) == ({"task": "binary"}, ["gaps in rows"])
 
 
 @pytest.mark.slow
