@@ -189,6 +189,7 @@ class Privacy(PluginBase, ABC):
         if algo.has_server_all and not self.at_clients:
             raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
                             "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
+        check_end_of_run(plugins, names, settings)
         if self.hides_rows:
             check_losses_of_rows(plugins, names)
             if self.noises_steps:
@@ -207,9 +208,6 @@ class Privacy(PluginBase, ABC):
         if not (self.at_clients or isinstance(plugins["uplink"], Identity)):
             raise UserError(f"`uplink={names['uplink']}` may make a message longer than its clip before the server "
                             "adds noise: give `privacy.noise_by=clients`, or leave uplink out")  # fmt: skip
-        if settings.strength_study or settings.relax is not None or settings.imputations:
-            raise UserError(f"{privacy} counts what the rounds of one run cost, and `study.strength`, `relax` and "
-                            "`imputations` read the rows once more: leave them out")  # fmt: skip
         if self.has_secret_key and read_participation(settings.clients_per_round) is not None:
             raise UserError("`privacy.key=secret` with `clients_per_round=poisson` counts on cohorts that nobody "
                             "knows, and they follow from the seed in the record: give `clients_per_round=null`, or "
@@ -233,6 +231,22 @@ class Privacy(PluginBase, ABC):
         Noise hides a client, or a row, so many ``times`` in each round. Both are empty without privacy.
         """
         return "", {}
+
+
+def check_end_of_run(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
+    """Refuse runs whose model has numbers that follow from rows beside the messages. Raises UserError."""
+    privacy, objective = f"`privacy={names['privacy']}`", plugins["objective"]
+    if settings.strength_study or settings.relax is not None or settings.imputations:
+        raise UserError(f"{privacy} counts what the rounds of one run cost, and `study.strength`, `relax` and "
+                        "`imputations` read the rows once more: leave them out")  # fmt: skip
+    if objective.client_intercepts:
+        raise UserError(f"{privacy} hides what rounds send, and `objective.client_intercepts=true` fits an intercept "
+                        "to the rows of each client at the end, without noise: give "
+                        "`objective.client_intercepts=false`")  # fmt: skip
+    if "survival" in objective.tasks:
+        raise UserError(f"{privacy} hides what rounds send, and the baseline hazards of "
+                        f"`objective={names['objective']}` are of the rows at the end, without noise: leave privacy "
+                        "out, or choose another `objective` and target")  # fmt: skip
 
 
 def check_losses_of_rows(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:

@@ -512,6 +512,9 @@ def test_a_record_tells_what_is_private_by_round_and_what_is_not():
     guide = Path(__file__).parents[3].joinpath("docs/guide/choices.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"- Not private are (.*?)\.", guide.replace("`", ""), re.DOTALL)
     assert " ".join(listed.split()) == "; ".join(NOT_PRIVATE)
+    with fails("privacy=", "intervals", "infer a record of a run without privacy"):
+        record.infer()
+    assert not list(Path("here").glob("inference*"))
 
 
 def test_a_run_stops_before_its_privacy_loss_passes_the_target():
@@ -596,7 +599,9 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
             ("algo=scaffold", "read their rows otherwise", "privacy.unit=client"),
         ),
         (("privacy.unit=row", "privacy.noise_by=clients", "algo=fedprox"), ("algo=fedprox", "fcorun list algo")),
-        (("privacy.unit=row", "objective.client_intercepts=true"), ("privacy.unit=client",)),
+        (("objective.client_intercepts=true",), ("an intercept", "give objective.client_intercepts=false")),
+        (("privacy.unit=row", "objective.client_intercepts=true"), ("give objective.client_intercepts=false",)),
+        (("objective=cox",), ("baseline hazards of objective=cox", "leave privacy out")),
         (
             ("privacy.unit=row", "algo=fedmid_osp", "mirror=p_norm"),
             ("algo=fedmid_osp", "mirror=p_norm", "leave mirror out"),
