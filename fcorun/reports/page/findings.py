@@ -20,7 +20,7 @@ from fcorun.reports.page.table_model import FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import is_intercept, name_intercepts, nonzero_rows
-from fcorun.results.models.inference_problem import explain_imputed, explain_relaxed
+from fcorun.results.models.inference_problem import explain_imputed, explain_private, explain_relaxed
 from fcorun.results.models.inference_table import GAPS, count_tests, format_p
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
@@ -258,6 +258,8 @@ def missing_intervals_sentence(model: FittedTableModel) -> str:
         return f"These numbers have no intervals: {explain_imputed(int(imputations))}."
     if model.summary.get("relaxed"):
         return f"These numbers have no intervals: {explain_relaxed(float(model.config['relax']))}."
+    if model.summary.get("privacy"):
+        return f"These numbers have no intervals: {explain_private(str(model.config['privacy.name']))}."
     objective = str(model.config.get("objective.class")).rpartition(".")[2]
     if objective in _WITH_INTERVALS and str(model.config.get("reg.name")) in _PENALTIES_WITH_INTERVALS:
         if model.is_over_sites:

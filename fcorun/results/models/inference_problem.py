@@ -378,6 +378,8 @@ def make_problem(
 def explain_no_intervals(experiment: PreparedExperiment) -> str:
     """Return why a problem has no certified solution, or no intervals; "" if it has both."""
     names = experiment.names
+    if experiment.privacy.acts:
+        return explain_private(names["privacy"])
     if experiment.settings.imputations:
         return explain_imputed(experiment.settings.imputations)
     if experiment.settings.relax is not None and experiment.settings.is_relaxed:
@@ -405,6 +407,13 @@ def explain_no_intervals(experiment: PreparedExperiment) -> str:
         return word("`reg.l1_ratio=0` leaves a ridge, which shrinks the coefficients, and no interval here corrects "
                 "that: give `reg=none` or `reg=l1`, or a larger `reg.l1_ratio`")  # fmt: skip
     return ""
+
+
+def explain_private(privacy: str) -> str:
+    """Return why coefficients that noise hides, by a mechanism of this name, have no intervals."""
+    return word(f"`privacy={privacy}` hides what rows tell by noise, and intervals are of the optimum on the rows "
+                "themselves, without noise: infer a record of a run without privacy, if nothing need be "
+                "hidden")  # fmt: skip
 
 
 def explain_imputed(imputations: int) -> str:
