@@ -33,6 +33,7 @@ SPLIT_PREFIXES = {"train_": "training", "val_": "validation"}
 # of the sites whose rows are measured, and of these rows, where a site may be away
 SITES_PRESENT = "sites_present"
 ROWS_PRESENT = "rows_present"
+EPSILON = "epsilon"  # of what the rounds so far have cost in privacy
 GAP_METRICS = ("suboptimality", "gap")  # bounds on the distance to the optimum: differences of objectives
 GAP_RESOLUTION = {"float32": 1e-6, "float64": 1e-14}  # the smallest gap of each precision, as a share of the objective
 REFERENCE_METRICS = {  # that need a reference optimum
@@ -107,10 +108,10 @@ class MetricCatalogue(dict[str, Metric]):
         """The names of the metrics that ``stop`` may name: those with a better direction, and monotone ones."""
         return [name for name, metric in self.items() if metric.higher is not None or metric.monotone]
 
-    def rises_to_target(self, name: str) -> bool:
-        """Return whether a target of ``stop`` is met by values at or above it, not at or below."""
+    def is_cost(self, name: str) -> bool:
+        """Return whether a metric grows with the rounds and says nothing on the model, so that ``stop`` limits it."""
         metric = self[name]
-        return metric.monotone if metric.higher is None else metric.higher
+        return metric.monotone and metric.higher is None
 
     @property
     def axes(self) -> list[str]:
@@ -268,6 +269,15 @@ def global_name(metric: str) -> str:
 def is_baseline_row(row: Mapping[str, float]) -> bool:
     """Return True if an evaluation after the first is of a baseline, which communicates nothing and has no rounds."""
     return not (row["bytes_up"] or row.get("grad_evals") or row.get("prox_evals"))
+
+
+def differ_in_epsilon(epsilons: Iterable[float]) -> bool:
+    """Return whether runs of these privacy losses are not equally private; NaN is of runs without privacy.
+
+    Noise that is found for a loss has one a little below it.
+    """
+    known = [epsilon for epsilon in epsilons if epsilon == epsilon]
+    return bool(known) and max(known) > 1.01 * min(known)
 
 
 def aggregate(

@@ -243,8 +243,8 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
         snapshots = follower.follow(start, client_states)
         try:
             for snapshot in snapshots:
-                stopped = [i for i, job in enumerate(jobs) if job.stopped and not job.end_status]
-                _finish_jobs(context, jobs, snapshot, client_states, stopped)
+                ended = [i for i, job in enumerate(jobs) if job.ended and not job.end_status]
+                _finish_jobs(context, jobs, snapshot, client_states, ended)
                 alive = [i for i, job in enumerate(jobs) if not (job.divergence_round or job.end_status)]
                 seconds_left = None
                 if snapshot.round > start.round:

@@ -313,15 +313,15 @@ class RunFollower:
             for snapshot in snapshots:
                 self.snapshot = snapshot
                 for i, run in enumerate(self.runs):
-                    if not run.stopped:
+                    if not run.ended:
                         self._note_evaluation(run, i, snapshot)
-                going_on = [run for run in self.runs if not (run.stopped or run.divergence_round)]
+                going_on = [run for run in self.runs if not (run.ended or run.divergence_round)]
                 converged = [run for run in going_on if run.has_converged]
                 if not self.together or len(converged) == len(going_on):
                     for run in converged:
                         run.end_converged()
                 yield snapshot
-                if self.runs and all(run.stopped or run.divergence_round for run in self.runs):
+                if self.runs and all(run.ended or run.divergence_round for run in self.runs):
                     return
                 check_interrupted()
                 if self.stop.is_set():

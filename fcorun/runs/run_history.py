@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name, word
-from fcorun.base.metrics import GAP_RESOLUTION, PERSONAL_PREFIX
+from fcorun.base.metrics import EPSILON, GAP_RESOLUTION, PERSONAL_PREFIX
 from fcorun.engine.engine import Snapshot
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment, explain_growth, minimized_metric
 from fcorun.experiment.optimum import identification_metrics
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.communication.contracts import MessageBytes
-from fcorun.methods.communication.privacy import EPSILON
 from fcorun.runs.client_history import ClientHistory, summarize_clients
 
 # a certificate of the objective counts as rounding below this power of the precision's epsilon, relative to the
@@ -37,6 +36,7 @@ class RunHistory:
         divergence_origin: the client at which a run diverged first, and the line of code, if known (``debug``).
         reason: the sentences on a run that go into status.json.
         stopped: whether the run has met a target of ``stop``, which is then the reason, or has converged.
+        spent: whether the run has spent what ``stop`` allows of a cost; its end is then as that of the last round.
         convergence: a sentence on the certificate of a run that ended because that was rounding; else empty.
         message_bytes: the bytes of the messages of a round; None: the rows have no costs.
         selection: the choice of the run's strength, with its ``cost`` in bytes, at which the run's own begin.
@@ -51,6 +51,7 @@ class RunHistory:
     divergence_origin: str = field(default="", kw_only=True)
     reason: str = field(default="", kw_only=True)
     stopped: bool = field(default=False, kw_only=True)
+    spent: bool = field(default=False, kw_only=True)
     convergence: str = field(default="", kw_only=True)
     message_bytes: MessageBytes | None = field(default=None, kw_only=True)
     selection: dict[str, Any] | None = field(default=None, kw_only=True)
@@ -106,18 +107,26 @@ class RunHistory:
         precision = "float64" if isinstance(self.experiment.algo, Baseline) else self.experiment.settings.precision
         return GAP_RESOLUTION[precision] * abs(objective)
 
+    @property
+    def ended(self) -> bool:
+        """True if the run has ended by ``stop``, or has converged."""
+        return self.stopped or self.spent
+
     def check_targets(self) -> bool:
-        """Return whether the run has met a target of ``stop``; the last evaluation may have just met one.
+        """Return whether the run has ended by ``stop``; the last evaluation may have just met a target, or a limit.
 
         The start meets no target: there all clients agree, and a model of zeros violates no constraint. Raises
         UserError for a target on a metric that was not measured.
         """
         if self.experiment.settings.stop and self.rows[-1]["round"] > 0:
+            self._check_measured_targets()
             sentence = self._describe_unresolved_gap() or self._describe_met_target()
-            if sentence:
-                self.stopped = True
-                self.add_reason(sentence)
-        return self.stopped
+            self.stopped = bool(sentence)
+            if not self.stopped:
+                sentence = self._describe_spent_cost()
+                self.spent = bool(sentence)
+            self.add_reason(sentence)
+        return self.ended
 
     @property
     def has_converged(self) -> bool:
@@ -180,22 +189,45 @@ class RunHistory:
                     f"below the rounding of the objective, {resolution:.1g}; give a larger target, or "
                     "`precision=float64`")  # fmt: skip
 
-    def _describe_met_target(self) -> str:
-        """Return a sentence on the first target that the last evaluation has met; empty if it met none."""
-        rows, row = self.rows, self.rows[-1]
-        for name, target in (self.experiment.settings.stop or {}).items():
+    def _check_measured_targets(self) -> None:
+        """Raise UserError for a target on a metric that was not measured."""
+        row = self.rows[-1]
+        for name in self.experiment.settings.stop or {}:
             if name != RELATIVE_CHANGE and name not in row:
                 measured = [metric for metric in self.experiment.metrics.targets if metric in row]
                 raise UserError(
                     f"stop: this run does not measure '{name}': {suggest_name(name, (RELATIVE_CHANGE, *measured))}"
                 )
-            value = self._target_value(name)
-            if name == EPSILON:  # a bound, which the rounds up to the next evaluation must not pass
-                settings = self.experiment.settings
-                ahead = self.experiment.epsilon_after(min(int(row["round"]) + settings.eval_every, settings.rounds))
-                if ahead > target:
-                    return f"stopped in round {row['round']}: epsilon {value:.3g}, next {ahead:.3g} > {target:g}"
+
+    @property
+    def _targets(self) -> dict[str, float]:
+        """The targets of ``stop`` that say how good the model is, by metric."""
+        stop, metrics = self.experiment.settings.stop or {}, self.experiment.metrics
+        return {name: target for name, target in stop.items() if not metrics.is_cost(name)}
+
+    def _describe_spent_cost(self) -> str:
+        """Return a sentence on the first cost of which ``stop`` allows no more; empty if there is none.
+
+        Epsilon is bounded: the rounds up to the next evaluation must not pass its limit. Other costs are known when
+        they are spent.
+        """
+        row, settings = self.rows[-1], self.experiment.settings
+        for name, limit in (settings.stop or {}).items():
+            if not self.experiment.metrics.is_cost(name):
                 continue
+            if name == EPSILON:
+                ahead = self.experiment.epsilon_after(min(int(row["round"]) + settings.eval_every, settings.rounds))
+                if ahead > limit:
+                    return f"stopped in round {row['round']}: epsilon {row[name]:.3g}, next {ahead:.3g} > {limit:g}"
+            elif row[name] >= limit:
+                return f"stopped in round {row['round']}: {name} {row[name]:.3g} >= {limit:g}"
+        return ""
+
+    def _describe_met_target(self) -> str:
+        """Return a sentence on the first target that the last evaluation has met; empty if it met none."""
+        rows, row = self.rows, self.rows[-1]
+        for name, target in self._targets.items():
+            value = self._target_value(name)
             if self._rises(name):
                 met, relation = value >= target, ">="
             else:
@@ -210,14 +242,14 @@ class RunHistory:
     def describe_missed_targets(self) -> str:
         """Return a sentence on the final values of the targets of ``stop``, all missed; empty for no targets."""
         clauses = []
-        for name, target in (self.experiment.settings.stop or {}).items():
+        for name, target in self._targets.items():
             side = "below" if self._rises(name) else "above"
             clauses.append(f"{name} was {self._target_value(name):.3g} at the end, {side} {target:g}")
         return f"stop: {', '.join(clauses)}" if clauses else ""
 
     def _rises(self, name: str) -> bool:
-        """Return whether a target is met by values at or above it: of a metric to maximize, or of a monotone cost."""
-        return name != RELATIVE_CHANGE and self.experiment.metrics.rises_to_target(name)
+        """Return whether a target is met by values at or above it, of a metric to maximize."""
+        return name != RELATIVE_CHANGE and bool(self.experiment.metrics[name].higher)
 
     def _target_value(self, name: str) -> float:
         """Return the value of a target's metric at the last evaluation; the relative change is inf at the first one."""

@@ -462,7 +462,7 @@ def _run_batch(
     follower = RunFollower(engine, runs, points, width=width, together=True, stop=stop_requested)
     for snapshot in follower.follow():
         for g, run in enumerate(runs):
-            if run.stopped and g not in ends:
+            if run.ended and g not in ends:
                 note_end(snapshot, g)
     results = []
     for g, run in enumerate(runs):
