@@ -24,6 +24,7 @@ from hydra.core.override_parser.types import IntervalSweep, Override
 
 from fcorun.base.config import Count, Index, build
 from fcorun.base.errors import UserError
+from fcorun.base.metrics import differ_in_epsilon
 from fcorun.base.system.machine import require_single_host
 from fcorun.experiment.configuration.compose import make_sweep_name
 from fcorun.reports.run_table import SEED_KEYS, asks_for_privacy, changes_function
@@ -124,6 +125,7 @@ class OptunaSweeper(FcorunSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         options = self._check_options()
         axes, seed_jobs = self._split_axes(arguments)
+        self._check_equal_privacy(axes, seed_jobs[0])
         if self.launcher.config.dry_run:
             options = replace(options, storage=None)
         study = _open_study(options, axes, self._name_study(arguments, axes, seed_jobs[0]))
@@ -170,6 +172,21 @@ class OptunaSweeper(FcorunSweeper):
                 break
         add_points(_finished(study))
         return self.launcher.run_points(list(points.values()))
+
+    def _check_equal_privacy(self, axes: list[SearchAxis], seed_job: tuple[str, ...]) -> None:
+        """Refuse an axis whose values cost another epsilon, of a private run with given noise. Raises UserError."""
+        first = [axis.examples[0] for axis in axes]
+        for position, axis in enumerate(axes):
+            values = axis.values or (axis.low, axis.high)
+            jobs = [[*first[:position], f"{axis.key}={v}", *first[position + 1 :], *seed_job] for v in values]
+            experiments = [point.experiment for point in self.launcher.make_points(jobs[:1], 0)]
+            if experiments[0] is None or not experiments[0].privacy.acts:
+                return
+            experiments += [point.experiment for point in self.launcher.make_points(jobs[1:], 0)]
+            if differ_in_epsilon([experiment.planned_epsilon for experiment in experiments if experiment]):
+                raise UserError(f"{axis.key} is searched, but its values cost another epsilon, and less privacy always "
+                                f"fits better: give one value, {axis.examples[0]}, or privacy.epsilon, for which the "
+                                "noise of each is found")  # fmt: skip
 
     def _name_study(self, arguments: list[str], axes: list[SearchAxis], seed_job: tuple[str, ...]) -> str:
         """Return the name of the study of these axes, seeds, fixed overrides, code and data in its storage.

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -25,7 +26,15 @@ from fcorun.base.config import (
     numeric_fields,
 )
 from fcorun.base.errors import UserError, word
-from fcorun.base.metrics import CATALOGUE, IGNORES_PSI, MORE_ROUNDS_ADVICE, Metric, MetricCatalogue, custom_metrics
+from fcorun.base.metrics import (
+    CATALOGUE,
+    EPSILON,
+    IGNORES_PSI,
+    MORE_ROUNDS_ADVICE,
+    Metric,
+    MetricCatalogue,
+    custom_metrics,
+)
 from fcorun.base.picture_style import name_picture_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records.record import Record
@@ -529,6 +538,16 @@ class PreparedExperiment:
     def epsilon_after(self, rounds: int) -> float:
         """Return the privacy loss of so many rounds, of a run whose noise is resolved."""
         return self.privacy.find_epsilon(rounds, self.settings.clients_per_round, self.noise_times)
+
+    @property
+    def planned_epsilon(self) -> float:
+        """The privacy loss of a run that ends in its last round, or before it passes ``stop.epsilon``.
+
+        Raises UserError.
+        """
+        resolved = replace(self, privacy=self.resolved_privacy)
+        limit = (self.settings.stop or {}).get(EPSILON, math.inf)
+        return min(resolved.epsilon_after(self.settings.rounds), limit)
 
     @property
     def ignores_regularizer(self) -> bool:

@@ -23,6 +23,7 @@ from fcorun.base.metrics import (
     CATALOGUE,
     CLIENT_SUFFIXES,
     COUNTERS,
+    EPSILON,
     PERSONAL_PREFIX,
     REFERENCE_METRICS,
     TEST_METRIC_REFUSAL,
@@ -49,7 +50,6 @@ from fcorun.methods.algorithms.algorithm import Baseline, Method, Traits
 from fcorun.methods.clocks.clock import NoClock
 from fcorun.methods.communication.aggregation import WeightedMean, check_server_all
 from fcorun.methods.communication.contracts import Identity, Star
-from fcorun.methods.communication.privacy import EPSILON
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.objective import Objective, is_linear_model

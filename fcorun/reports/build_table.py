@@ -16,12 +16,14 @@ from fcorun.base.config import (
 )
 from fcorun.base.metrics import (
     COUNTERS,
+    EPSILON,
     GAP_METRICS,
     GAP_RESOLUTION,
     NEAR_OPTIMUM,
     OPTIONAL_COUNTERS,
     MetricCatalogue,
     aggregate,
+    differ_in_epsilon,
     from_summaries,
     is_baseline_row,
 )
@@ -76,7 +78,8 @@ def build_table(
     summaries = [record.summary_or_empty for record in records]
     metrics = from_summaries(summaries)
     varied = find_varied_keys(configs)
-    conditions = tuple(dict.fromkeys((*(conditions or ()), *filter(asks_for_privacy, varied))))
+    private_keys = (*filter(asks_for_privacy, varied), *_find_keys_of_epsilon(varied, configs, summaries))
+    conditions = tuple(dict.fromkeys((*(conditions or ()), *private_keys)))
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
@@ -121,6 +124,25 @@ def build_table(
     for key in runs.open_conditions:  # a baseline is run once for all cohorts
         frame[key] = frame[key].mask(runs.are_baselines())
     return runs
+
+
+def _find_keys_of_epsilon(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
+    """Return the varied keys of which private runs have spent another epsilon at the end, and alike in all others.
+
+    A run that met a target has spent less, by its own numbers: it does not count.
+    """
+    found = []
+    for key in varied:
+        epsilons: dict[tuple, list[float]] = {}
+        for config, summary in zip(configs, summaries, strict=True):
+            epsilon = summary.get("final", {}).get(EPSILON)
+            if epsilon is not None and not summary.get("stopped"):
+                others = [name for name in ("algo.name", "data.name", *varied) if name != key]
+                values = tuple(str(config.get(_config_key(name))) for name in others)
+                epsilons.setdefault(values, []).append(epsilon)
+        if any(differ_in_epsilon(spent) for spent in epsilons.values()):
+            found.append(key)
+    return found
 
 
 def _find_seeds_of_data(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:

@@ -12,7 +12,14 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from fcorun.base.config import IDENTITY_SECTIONS
-from fcorun.base.metrics import IGNORES_PSI, NO_RANDOMNESS, PERSONAL_PREFIX, structure_metrics
+from fcorun.base.metrics import (
+    EPSILON,
+    IGNORES_PSI,
+    NO_RANDOMNESS,
+    PERSONAL_PREFIX,
+    differ_in_epsilon,
+    structure_metrics,
+)
 from fcorun.base.picture_style import name_picture_style
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.record import Record
@@ -248,8 +255,13 @@ def _warn_early_ends(runs: RunTable, metric: str) -> list[str]:
 
 
 def warn_unequal_rounds(runs: RunTable, metric: str) -> list[str]:
-    """Return lines if runs with other numbers of rounds, or with rounds of unlike kinds, are compared by a metric."""
+    """Return lines if runs of other numbers of rounds, other privacy or rounds of unlike kinds compare by a metric."""
     lines = []
+    private_runs = runs.frame.assign(epsilon=runs.column(f"final_{EPSILON}"))
+    for _, compared in private_runs.groupby(runs.problem_keys(metric), sort=False, dropna=False):
+        if differ_in_epsilon(compared["epsilon"]):
+            lines.append(f"private runs of epsilon {compared['epsilon'].min():.3g} to {compared['epsilon'].max():.3g} "
+                         "are compared, and less privacy fits better: give all one privacy.epsilon")  # fmt: skip
     if rounds := runs.unequal_rounds(metric):
         lines.append(f"runs of {', '.join(map(str, rounds[:-1]))} and {rounds[-1]} rounds are compared")
     if algos := runs.unlike_rounds(metric):

@@ -87,6 +87,23 @@ def test_what_asks_for_privacy_is_a_condition_by_itself_and_the_clip_is_a_choice
     assert any("privacy.epsilon: conditions, within each" in note for note in best_point_notes(runs, "objective"))
 
 
+def test_what_changes_the_epsilon_at_the_end_is_a_condition_by_itself(tmp_path):
+    """Cohorts by a probability cost less; rates that meet a target sooner cost less, too, and are choices."""
+    for share, rate in product((0.1, 0.5), (0.1, 0.2)):
+        config = fake_config(clients_per_round=f"poisson:{share}", algo__client_lr=rate)
+        rows = fake_rows(rate / share, epsilon=rate * share)
+        record = fake_record(tmp_path / f"{share}-{rate}", config | {"privacy": {"name": "gaussian"}}, rows)
+        if rate == 0.1:
+            summary = json.loads((record.folder / "summary.json").read_text())
+            (record.folder / "summary.json").write_text(json.dumps(summary | {"stopped": True}))
+    runs = table_of(tmp_path)
+    assert list(runs.conditions) == [COHORT]
+    assert len(runs.best_points("objective")) == 2
+    notes = best_point_notes(runs, "objective")
+    assert any("clients_per_round: conditions, within each" in note for note in notes)
+    assert any("private runs of epsilon" in note and "are compared" in note for note in notes)
+
+
 def test_pairs_are_compared_within_each_condition(sweep):
     pairs = compare_pairs(table_of(sweep, conditions=[COHORT]), "objective")
     assert [(pair.problem, pair.first, pair.second) for pair in pairs] == [
