@@ -26,7 +26,7 @@ from fcorun.methods.communication.contracts import (
     Topology,
 )
 from fcorun.methods.communication.faults import CohortFaults, Faults, NoFaults
-from fcorun.methods.communication.privacy import NoPrivacy, Privacy, split_message
+from fcorun.methods.communication.privacy import NoPrivacy, Privacy, all_finite, split_message
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Problem, Vector, fold_key, wrap_key
 
@@ -504,8 +504,11 @@ class RoundExchange(Exchange):
         index = len(self.round.exchanges) + self.index
         honest = upload, memory[index]
         key = wrap_key(fold_key(key_bits, _LIE))
-        lie = self.round.faults.lie(copy_tree(upload), copy_tree(memory[index]), key)
-        upload, own_memory = jax.tree.map(lambda new, old: jnp.where(is_liar, new, old), lie, honest)
+        lie, lie_memory = self.round.faults.lie(copy_tree(upload), copy_tree(memory[index]), key)
+        if self.round.privacy.acts:  # a run that a memory ends would tell that this client took part
+            finite = all_finite(lie_memory)
+            lie_memory = jax.tree.map(lambda new, old: jnp.where(finite, new, old), lie_memory, memory[index])
+        upload, own_memory = jax.tree.map(lambda new, old: jnp.where(is_liar, new, old), (lie, lie_memory), honest)
         return upload, _replace_memory(memory, own_memory, index)
 
 

@@ -49,6 +49,11 @@ NOT_PRIVATE = (
 )
 
 
+def all_finite(tree: PyTree) -> jax.Array:
+    """Return whether all numbers of a pytree are finite."""
+    return jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
+
+
 def split_message(upload: PyTree, traits: Traits) -> tuple[PyTree, dict[str, Any]]:
     """Return the part of an upload, or of a mean of uploads, that depends on rows, and the entries that do not."""
     if not traits.public_uploads:
@@ -160,8 +165,7 @@ class Privacy(PluginBase, ABC):
         """
         message, public = split_message(upload, traits)
         old_state, state = states
-        finite_leaves = [jnp.isfinite(leaf).all() for leaf in jax.tree.leaves((message, state))]
-        finite = jnp.array(finite_leaves).all()
+        finite = all_finite((message, state))
         message = jax.tree.map(lambda leaf: jnp.where(finite, leaf, 0), message)
         if not self.hides_rows:
             message = self.clip_message(message)
