@@ -161,7 +161,8 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
         raise UserError(f"`algo={names['algo']}` is for linear models of numbers or two classes with psi on the "
                         f"weights alone, not for `objective={names['objective']}` with `data={names['data']}`: choose "
                         "another `algo`")  # fmt: skip
-    check_schedule(experiment, build_schedule(experiment, data))
+    schedule = build_schedule(experiment, data)
+    check_schedule(experiment, schedule)
     experiment.faults.check_task(data.target_task, names)
     if experiment.algo.traits.hessian or experiment.algo.traits.local_fits:
         check_hessian(experiment, data)
@@ -173,7 +174,7 @@ def check_data(experiment: PreparedExperiment, data: FederatedData) -> None:
     if isinstance(experiment.algo, Algorithm) and chosen_client >= data.n_clients:
         raise UserError(f"`algo.client={chosen_client}` must be less than the number of clients, {data.n_clients}")
     if isinstance(experiment.algo, Algorithm):
-        check_cohorts(experiment, data, lambda: connect_clients(experiment, data))
+        check_cohorts(experiment, data, schedule, lambda: connect_clients(experiment, data))
 
 
 def check_metric_measured(experiments: Iterable[PreparedExperiment], metric: str | None) -> None:

@@ -209,9 +209,11 @@ def finish_run(
         rounds_done = int(job.rows[-1]["round"])
     faults, fault_section = describe_faults(job.experiment, data, rounds_done)
     job.add_reason(describe_participation(job.experiment, data, rounds_done))
-    status, reason = _find_status(job, faults)
+    experiment = job.experiment
+    privacy, privacy_section = experiment.privacy.describe(rounds_done, experiment.settings, experiment.noise_times)
+    status, reason = _find_status(job, faults, privacy)
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
-    summary |= {**sections, **fault_section, **_note_privacy(job, rounds_done)}
+    summary |= {**sections, **fault_section, **privacy_section}
     if relaxed is not None:
         summary |= {"relaxed": relaxed.summary, "certificate": None}
     try:
@@ -244,21 +246,14 @@ def finish_run(
         job.end_status = status
 
 
-def _note_privacy(job: Job, rounds: int) -> dict[str, Any]:
-    """Add to the reason what is private after so many rounds, and return the section of summary.json."""
-    experiment = job.experiment
-    sentence, section = experiment.privacy.describe(rounds, experiment.settings, experiment.noise_times)
-    job.add_reason(sentence)
-    return section
-
-
-def _find_status(job: Job, faults: str) -> tuple[str, str]:
-    """Return the status of a run that has ended, and why it diverged; ``faults`` are a sentence for either status."""
+def _find_status(job: Job, *sentences: str) -> tuple[str, str]:
+    """Return the status of a run that has ended, and why it diverged; the ``sentences`` are for either status."""
     if not job.divergence_round:
-        job.add_reason(faults)
+        for sentence in sentences:
+            job.add_reason(sentence)
         return "done", ""
     reason = job.divergence_reason or f"not finite in round {job.divergence_round}{job.divergence_origin}"
-    return "diverged", "; ".join(filter(None, (reason, faults)))
+    return "diverged", "; ".join(filter(None, (reason, *sentences)))
 
 
 def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str, Any], dict[str, str]]:

@@ -12,7 +12,7 @@ gradients of one row, which one of two runs counts as 0. The clients' numbers of
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -21,8 +21,8 @@ import jax.numpy as jnp
 
 from fcorun.base.cohorts import Cohort, read_participation
 from fcorun.base.config import Level, PluginBase, Positive, Settings
-from fcorun.base.errors import UserError
-from fcorun.base.metrics import Metric
+from fcorun.base.errors import UserError, word
+from fcorun.base.metrics import EPSILON, Metric
 from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.contracts import Identity, Star
@@ -31,7 +31,7 @@ from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.problem.problem import KeyBits, Problem, wrap_key
 from fcorun.methods.problem.row_clipping import RowClippedProblem
 
-EPSILON = "epsilon"  # the metric of what the rounds so far have cost
+LARGE_EPSILON = 10  # above it the odds that a client takes part may change by more than exp(10): nobody is hidden
 LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
 LEAST_COHORT = 30  # on average: then a round without any client, which would show, has a probability below 1e-13
 # what a record has, or a run starts from, beside the messages of a private server; the guide has the same list
@@ -217,14 +217,27 @@ class Privacy(PluginBase, ABC):
                             "knows, and they follow from the seed in the record: give `clients_per_round=null`, or "
                             "`privacy.key=seed` for a simulation")  # fmt: skip
 
-    def check_clients(self, n_clients: int, n_rows: int, participation: float | None, names: Mapping[str, str]) -> None:
-        """Refuse fewer clients than can hide one of them, M in all with N rows together. Raises UserError."""
+    def check_clients(
+        self,
+        n_clients: int,
+        n_rows: int,
+        participation: float | None,
+        names: Mapping[str, str],
+        find_row_options: Callable[[], str] = str,
+    ) -> None:
+        """Refuse fewer clients than can hide one of them, M in all with N rows together.
+
+        ``find_row_options`` returns the options with which the run could hide rows in their place, "" for none. Raises
+        UserError.
+        """
         if not self.acts or self.hides_rows:
             return
         if n_clients < LEAST_CLIENTS:
+            options = find_row_options()
+            cure = f"give `{options}`, which hides single rows" if options else "leave privacy out"
             raise UserError(f"`privacy={names['privacy']}` hides one client among the others, and "
                             f"`data={names['data']}` has {n_clients}: take data with {LEAST_CLIENTS} clients or more, "
-                            "or leave privacy out")  # fmt: skip
+                            f"or {cure}")  # fmt: skip
         if participation is not None and participation * n_clients < LEAST_COHORT:
             raise UserError(f"with `privacy={names['privacy']}` a round without any client would show: give "
                             f"`clients_per_round=poisson:{LEAST_COHORT / n_clients:.2g}` or more")  # fmt: skip
@@ -353,8 +366,8 @@ class ClippedPrivacy(Privacy):
             raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
         load_accountant()
 
-    def check_clients(self, n_clients, n_rows, participation, names):
-        super().check_clients(n_clients, n_rows, participation, names)
+    def check_clients(self, n_clients, n_rows, participation, names, find_row_options=str):
+        super().check_clients(n_clients, n_rows, participation, names, find_row_options)
         count = n_rows if self.hides_rows else n_clients
         if self.delta > 1 / count:
             raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
@@ -409,7 +422,10 @@ class ClippedPrivacy(Privacy):
             "not_private": list(NOT_PRIVATE),
         }
         source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
-        sentence = (f"what the server sent is private for {hidden} counted as 0, with epsilon "
-                    f"{content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}; not private are "
-                    f"{', '.join(NOT_PRIVATE)}")  # fmt: skip
-        return sentence, {"privacy": content}
+        numbers = f"epsilon {content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}"
+        if content["epsilon"] > LARGE_EPSILON:
+            sentence = word(f"what the server sent hides nobody: the privacy for {hidden} counted as 0 is {numbers}; "
+                            "give `privacy.epsilon=2`, say, or a larger `privacy.noise`")  # fmt: skip
+        else:
+            sentence = f"what the server sent is private for {hidden} counted as 0, with {numbers}"
+        return f"{sentence}; not private are {', '.join(NOT_PRIVATE)}", {"privacy": content}
