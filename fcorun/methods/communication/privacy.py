@@ -36,11 +36,18 @@ LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
 LEAST_COHORT = 30  # on average: then a round without any client, which would show, has a probability below 1e-13
 # what a record has, or a run starts from, beside the messages of a private server; the guide has the same list
 NOT_PRIVATE = (
-    "metrics, scores and predictions",
+    "metrics, scores, thresholds and predictions",
+    "models of single clients",
     "strengths, rates, clips and ends of runs that follow from them",
-    "numbers that are auto or relative",
+    "numbers that are auto or relative, and the bounds behind them",
     "reference and gap",
     "the encoding of columns by scaling, fills of gaps, knots and the levels that exist",
+    "the least and the largest value of each column",
+    "numbers of gaps, by client and outcome",
+    "counts, means and deviations of the outcome",
+    "levels with few rows",
+    "warnings, which may name rows and columns",
+    "the fingerprint of the data",
     "names, numbers and weights of clients",
     "numbers of rows and of classes",
     "bytes and times",
