@@ -249,12 +249,38 @@ class Privacy(PluginBase, ABC):
             raise UserError(f"with `privacy={names['privacy']}` a round without any client would show: give "
                             f"`clients_per_round=poisson:{LEAST_COHORT / n_clients:.2g}` or more")  # fmt: skip
 
+    @property
+    def advice_on_noise(self) -> str:
+        """A clause on what to give for a smaller epsilon."""
+        return "give more noise, or fewer rounds"
+
+    def describe_noise(self, rounds: int, settings: Settings) -> dict[str, Any]:
+        """Return the numbers of so many rounds' clips and noise for summary.json, with ``delta`` unless that is 0."""
+        return {}
+
     def describe(self, rounds: int, settings: Settings, times: int = 1) -> tuple[str, dict[str, Any]]:
         """Return a sentence on what is private after so many rounds and what is not, and a section of summary.json.
 
         Noise hides a client, or a row, so many ``times`` in each round. Both are empty without privacy.
         """
-        return "", {}
+        if not self.acts:
+            return "", {}
+        hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
+        epsilon = self.find_epsilon(rounds, settings.clients_per_round, times)
+        section = {
+            "unit": "row" if self.hides_rows else "client",
+            "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
+            "epsilon": epsilon,
+            **self.describe_noise(rounds, settings),
+            "not_private": list(NOT_PRIVATE),
+        }
+        source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
+        numbers = f"epsilon {epsilon:.3g} and delta {section.get('delta', 0):g}, by noise from {source}"
+        sentence = f"what the server sent is private for {hidden} counted as 0, with {numbers}"
+        if epsilon > LARGE_EPSILON:
+            sentence = word(f"what the server sent hides nobody: the privacy for {hidden} counted as 0 is {numbers}; "
+                            f"{self.advice_on_noise}")  # fmt: skip
+        return f"{sentence}; not private are {', '.join(NOT_PRIVATE)}", {"privacy": section}
 
 
 def check_end_of_run(plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
@@ -414,25 +440,16 @@ class ClippedPrivacy(Privacy):
             noise.append((self.noise * self.clip * drawn).astype(leaf.dtype))
         return structure.unflatten(noise)
 
-    def describe(self, rounds, settings, times=1):
-        hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
-        content = {
-            "unit": self.unit,
-            "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
-            "epsilon": self.find_epsilon(rounds, settings.clients_per_round, times),
+    @property
+    def advice_on_noise(self):
+        return "give `privacy.epsilon=2`, say, or a larger `privacy.noise`"
+
+    def describe_noise(self, rounds, settings):
+        return {
             "delta": self.delta,
             "noise": self.noise,
             "clip": self.clip,
             "noise_by": "clients" if self.at_clients else "server",
             "amplified_by": self.amplifying_participation(settings.clients_per_round),
             "key": self.key,
-            "not_private": list(NOT_PRIVATE),
         }
-        source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
-        numbers = f"epsilon {content['epsilon']:.3g} and delta {self.delta:g}, by noise from {source}"
-        if content["epsilon"] > LARGE_EPSILON:
-            sentence = word(f"what the server sent hides nobody: the privacy for {hidden} counted as 0 is {numbers}; "
-                            "give `privacy.epsilon=2`, say, or a larger `privacy.noise`")  # fmt: skip
-        else:
-            sentence = f"what the server sent is private for {hidden} counted as 0, with {numbers}"
-        return f"{sentence}; not private are {', '.join(NOT_PRIVATE)}", {"privacy": content}

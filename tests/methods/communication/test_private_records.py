@@ -10,7 +10,7 @@ from helpers import composed, fails, small
 from fcorun import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
-from fcorun.methods.communication.privacy import NOT_PRIVATE
+from fcorun.methods.communication.privacy import NOT_PRIVATE, Privacy
 
 pytest.importorskip("dp_accounting")
 
@@ -95,6 +95,31 @@ def test_a_large_epsilon_hides_nobody():
     assert sentence.startswith("what the server sent hides nobody: the privacy for the messages of one client")
     assert "is private" not in sentence
     assert "give privacy.epsilon=2" in sentence
+
+
+class Laplace(Privacy):
+    """A mechanism of one's own, without a delta."""
+
+    source = "ours"
+
+    def clip_message(self, message):
+        return message
+
+    def draw_noise(self, message, key, number):
+        return message
+
+    def find_epsilon(self, rounds, clients_per_round, times=1):
+        return float(rounds)
+
+
+def test_a_mechanism_of_ones_own_has_an_account_in_the_record():
+    settings = prepare(small()).settings
+    sentence, section = Laplace().describe(2, settings)
+    assert sentence.startswith("what the server sent is private for the messages of one client counted as 0")
+    assert "epsilon 2 and delta 0, by noise from the seed" in sentence
+    assert section["privacy"]["epsilon"] == 2
+    assert section["privacy"]["not_private"] == list(NOT_PRIVATE)
+    assert "hides nobody" in Laplace().describe(20, settings)[0]
 
 
 @pytest.mark.parametrize("server_lr", [1, 1e6])
