@@ -212,6 +212,9 @@ def check_axis(x: str, experiment: PreparedExperiment) -> None:
     """
     if x in get_args(CurveAxis) or isinstance(experiment.algo, Baseline):
         return
+    if x == EPSILON and x not in experiment.metrics:
+        raise MetricError("`x=epsilon` draws curves of private runs, and this run is not private: give "
+                          "`privacy=gaussian`, or another x, such as rounds")  # fmt: skip
     choices = [*get_args(CurveAxis), *experiment.metrics.axes]
     if x not in experiment.metrics:
         raise MetricError(f"`x={x}` is not a choice: {suggest_name(x, choices)}")
@@ -432,10 +435,13 @@ def check_stop(experiment: PreparedExperiment) -> None:
     for name, target in stop.items():
         if name.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"`stop.{name}` is refused: {TEST_METRIC_REFUSAL}")
+        if name == EPSILON and name not in experiment.metrics:
+            raise UserError("`stop.epsilon` limits what a private run costs, and this run is not private: give "
+                            "`privacy=gaussian`, or leave stop.epsilon out")  # fmt: skip
         if name != RELATIVE_CHANGE and name not in experiment.metrics.targets:
             choices = [RELATIVE_CHANGE, *without_client_metrics(experiment.metrics.targets)]
             raise UserError(f"stop: '{name}' is not a choice: {suggest_name(name, choices)}")
-        if name == EPSILON:
+        if name == EPSILON and experiment.privacy.acts:
             first = min(experiment.settings.eval_every, experiment.settings.rounds)
             resolved = replace(experiment, privacy=experiment.resolved_privacy)
             if (cost := resolved.epsilon_after(first)) > target:

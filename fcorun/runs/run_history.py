@@ -215,7 +215,7 @@ class RunHistory:
         for name, limit in (settings.stop or {}).items():
             if not self.experiment.metrics.is_cost(name):
                 continue
-            if name == EPSILON:
+            if name == EPSILON and self.experiment.privacy.acts:
                 ahead = self.experiment.epsilon_after(min(int(row["round"]) + settings.eval_every, settings.rounds))
                 if ahead > limit:
                     return f"stopped in round {row['round']}: epsilon {row[name]:.3g}, next {ahead:.3g} > {limit:g}"

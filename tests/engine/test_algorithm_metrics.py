@@ -116,7 +116,8 @@ def test_runs_stop_at_targets_on_the_metrics(tmp_path):
     [({"metric": "simulated_second"}, ["metric=simulated_second is not a choice"]),
      ({"x": "consensus"}, ["x=consensus is a metric that may fall again", "seconds, worked_seconds"]),
      ({"x": "simulated_second"}, ["x=simulated_second is not a choice", "worked_seconds"]),
-     ({"stop": {"epsilon": 1}}, ["stop: 'epsilon' is not a choice"])],
+     ({"x": "epsilon"}, ["x=epsilon", "give privacy=gaussian"]),
+     ({"stop": {"epsilon": 1}}, ["stop.epsilon", "not private: give privacy=gaussian, or leave stop.epsilon out"])],
 )  # fmt: skip
 def test_what_is_not_declared_or_not_monotone_is_refused(root, words):
     with fails(*words):

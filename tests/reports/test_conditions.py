@@ -187,6 +187,10 @@ def test_a_claim_is_checked_under_each_condition(sweep):
         (f"FedMiD is behind, {COHORT}=8", "no"),
         (f"Large cohorts work, {COHORT}=8", "not comparable"),
     ]
+    elsewhere = replace(part, tuned=part.tuned.take([0]), tuned_records=part.tuned_records[:1])
+    (claim, _) = check_claims("t", figure, collect_measurements(elsewhere, {"feddualavg", "fedmid"}))
+    assert claim["holds"] == "not comparable"
+    assert f"has runs under other values of {COHORT} alone" in claim["note"]
     run = next(run for run in best if grid.frame["algo"].iloc[run] == "fedmid")
     lost = replace(inputs, seed_runs=[(run, fake_record("lost", status="failed"))])
     failed = {condition: dict(part.failed) for condition, part in lost.split_by_condition()}

@@ -1,6 +1,6 @@
 """Check of a figure's claims, and of the best rates that its paper prints, against the records."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,7 @@ class Measurements:
         lost_seeds_notes: a note for each algorithm that has lost seeds, which diverged or failed.
         converged: by algorithm, the seeds of the runs that ended where their algorithm's certificate was rounding: more
             rounds would have changed nothing.
+        elsewhere: the algorithms that have runs under other conditions alone.
     """
 
     grid: RunTable
@@ -55,14 +56,15 @@ class Measurements:
     seed_kind: str = "seeds"
     lost_seeds_notes: dict[str, str] = field(default_factory=dict)
     converged: dict[str, set[Any]] = field(default_factory=dict)
+    elsewhere: Collection[str] = ()
 
     def is_baseline(self, algo: str) -> bool:
         """Return whether an algorithm is a solver of all rows, whose rows of metrics are iterates."""
         return any(_is_of_solver(rows) for _, rows in self.runs.get(algo, []))
 
 
-def collect_measurements(inputs: FigureInputs) -> Measurements:
-    """Collect the measurements that the claims of a figure are about."""
+def collect_measurements(inputs: FigureInputs, algorithms: Collection[str] = ()) -> Measurements:
+    """Collect the measurements that the claims of a figure are about; ``algorithms`` are those of all conditions."""
     runs: dict[str, list[tuple[Any, MetricRows]]] = {}
     converged: dict[str, set[Any]] = {}
     for algo, record in zip(inputs.tuned.frame["algo"], inputs.tuned_records, strict=True):
@@ -77,6 +79,7 @@ def collect_measurements(inputs: FigureInputs) -> Measurements:
         seed_kind=inputs.tuned.seed_kind,
         lost_seeds_notes=inputs.lost_seeds_notes,
         converged=converged,
+        elsewhere=set(algorithms) - set(inputs.tuned.frame["algo"]),
     )
 
 
@@ -123,7 +126,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
     if holds == "yes" and lost_seeds:
         holds = UNDECIDED
     incomparable = _explain_incomparable(claim, measurements)
-    if incomparable and holds != "not measured":
+    if incomparable and (holds != "not measured" or set(algorithms) & set(measurements.elsewhere)):
         holds = NOT_COMPARABLE
     if holds in ("not measured", UNDECIDED, NOT_COMPARABLE):
         tests = []
@@ -155,6 +158,12 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     The objective is another function for each strength. An algorithm may have several best points where the metric that
     chooses them does not compare them, as the objectives of two strengths, and with several data sets.
     """
+    if absent := [name for name in _list_algorithms(claim) if name in measurements.elsewhere]:
+        conditions = " and ".join(measurements.grid.conditions)
+        return (
+            f"{' and '.join(absent)} has runs under other values of {conditions} alone, and a claim compares within "
+            "each: claim a number for each algorithm"
+        )
     if isinstance(claim.at, dict) and claim.at.get("largest") in measurements.grid.conditions:
         return f"{claim.at['largest']} is a condition, among whose values none is chosen: claim a metric under each"
     is_of_grid = _is_of_grid(claim)

@@ -215,7 +215,8 @@ def reproduce(
     if figure.verdicts:
         rows += [{"figure": name + suffix, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
     for condition, part in inputs.split_by_condition():
-        rows += claims.check_claims(name + suffix, figure, claims.collect_measurements(part), condition)
+        measurements = claims.collect_measurements(part, set(inputs.tuned.frame["algo"]))
+        rows += claims.check_claims(name + suffix, figure, measurements, condition)
     rows += claims.check_published_rates(name + suffix, inputs)
     changed = " ".join([*(["fast"] if fast else []), *changes])
     rows = [row | {"best_by": inputs.metric, "changed": changed} for row in rows]
