@@ -15,6 +15,9 @@ def check_sparse_rows(experiment: PreparedExperiment) -> None:
         reason = f"`algo={names['algo']}` reads single columns of each client: choose another `algo`"
     elif experiment.settings.relax is not None:
         reason = "relax fits the selected features of a dense table: leave relax out"
+    elif experiment.objective.has_client_losses and experiment.needs_curvature_bounds:
+        numbers = " and ".join(getattr(experiment.algo, "curvature_alternatives", ()))
+        reason = f"auto of `algo={names['algo']}` takes bounds on losses that compare a client's rows: give {numbers}"
     else:
         return
     raise UserError(f"the rows of `data={names['data']}` are sparse, and {reason}")

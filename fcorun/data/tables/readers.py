@@ -152,15 +152,18 @@ def read_table(
             raise UserError(
                 f"`data.{option}={column}`: a {ending} file has no named columns; leave `data.{option}` out"
             )
-    if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
-        raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
-                        "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
-    check_file_options(options, ending)
     if triples is not None:
         if not has_named_columns:
             raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give "
                             f"`data.path`, one of {', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
+        if resident is False:
+            raise UserError(f"`data.resident=false`: the rows of {triples} are sparse and read whole: leave "
+                            "`data.resident` out")  # fmt: skip
         roles = replace(roles, only=[])
+    if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
+        raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
+                        "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
+    check_file_options(options, ending)
     with explain_damage(where, ending):
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident)

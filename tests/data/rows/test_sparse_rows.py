@@ -19,6 +19,7 @@ from fcorun import (
     FedDualAvg,
     FedMiD,
     FedProx,
+    LeastSquares,
     Logistic,
     from_arrays,
 )
@@ -185,6 +186,11 @@ REFUSED = {
     "per_client": ({"standardize": "per_client"}, {}, ["subtracts means", 'standardize="scale"']),
     "mlp": ({}, {"objective": MLP()}, ["are sparse", "is no linear model"]),
     "columns": ({}, {"algorithm": FedAvgCoordinateDescent()}, ["are sparse", "single columns"]),
+    "bounds": (
+        {"task": "regression"},
+        {"objective": LeastSquares(client_intercepts=True), "algorithm": FedDualAvg()},
+        ["are sparse", "takes bounds on losses that compare a client's rows: give", "client_lr"],
+    ),
     "relax": ({}, {"relax": 0.0}, ["are sparse", "relax"]),
 }
 
@@ -194,7 +200,8 @@ def test_what_needs_dense_rows_is_refused(tmp_path, case):
     data, options, words = REFUSED[case]
     options = {"algorithm": FedDualAvg(client_lr=0.1), "regularizer": L1(0.1), **options}
     with fails(*words):
-        Experiment(data=from_arrays(SPARSE, LABELS, CLIENTS, **data), rounds=1, **options).run(tmp_path)
+        y = DENSE[:, 0] if "task" in data else LABELS
+        Experiment(data=from_arrays(SPARSE, y, CLIENTS, **data), rounds=1, **options).run(tmp_path)
 
 
 def test_entries_out_of_order_twice_or_not_finite_are_refused():
