@@ -201,6 +201,9 @@ class Privacy(PluginBase, ABC):
             raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
                             "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
         check_end_of_run(plugins, names, settings)
+        if not plugins["mirror"].has_whole_dual:
+            raise UserError(f"{privacy} adds noise, which may leave the domain of the duals of "
+                            f"`mirror={names['mirror']}`: leave mirror out, or choose another")  # fmt: skip
         if self.hides_rows:
             check_losses_of_rows(plugins, names)
             if self.noises_steps:

@@ -19,10 +19,13 @@ class MirrorMap(PluginBase, ABC):
     Attributes:
         retrieve_functions: the functions (map, z, t, psi) -> w that compute ``retrieve``, by class of regularizer.
             fcorun refuses the map with any other regularizer but none.
+        has_whole_dual: False if the gradients of h are not the whole space, so that noise may leave their domain, as
+            those of a logarithmic barrier, which are negative. ``privacy`` refuses such a map.
         source: the source of the plug-in, see fcorun.base.sources.catalogue. Not inherited.
     """
 
     retrieve_functions: ClassVar[dict[type[Regularizer], Callable[..., jax.Array]]] = {}
+    has_whole_dual: ClassVar[bool] = True
     source: ClassVar[str]
 
     @abstractmethod

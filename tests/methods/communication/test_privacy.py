@@ -636,6 +636,30 @@ def test_numbers_of_steps_that_tell_rows_are_refused(tmp_path):
         load_data(prepare(config))
 
 
+def test_duals_with_a_domain_are_refused(user_module, tmp_path):
+    """Those of the barrier -sum log w are negative."""
+    user_module("barrier", BARRIER)
+    write_choice(tmp_path, "mirror", "barrier", "class: barrier.Barrier")
+    with use_config_dir(tmp_path), fails("mirror=barrier", "domain", "leave mirror out"):
+        prepare(small("algo=feddualavg", "reg=none", *GAUSSIAN, "mirror=barrier"))
+
+
+BARRIER = """from dataclasses import dataclass
+
+from fcorun import MirrorMap
+
+
+@dataclass(frozen=True)
+class Barrier(MirrorMap):
+    source = "ours"
+    has_whole_dual = False
+
+    def to_dual(self, w):
+        return -1 / w
+
+    def to_primal(self, z):
+        return -1 / z
+"""
 OWN = """from dataclasses import dataclass
 
 from fcorun import FedDualAvg, Traits
