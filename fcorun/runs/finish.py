@@ -454,8 +454,7 @@ def summarize(job: Job, data: FederatedData, status: str, times: dict[str, float
         summary["selection"] = job.selection
     if experiment.ignores_regularizer:
         summary["ignores_regularizer"] = True
-    warnings = [sentence for sentence in (experiment.warning, *data.warnings) if sentence]
-    if warnings:
+    if warnings := job.list_warnings(data):
         summary["warnings"] = warnings
     summary |= {
         "reference": job.optimum,

@@ -4,6 +4,7 @@ Following makes rows of metrics, with their costs, and notes targets, divergence
 """
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -23,6 +24,7 @@ from fcorun.engine.engine import Engine, Snapshot, build_traffic, counted_broadc
 from fcorun.engine.federation import Numbers
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.engine.traffic import Traffic
+from fcorun.experiment.build import build_problem, build_schedule
 from fcorun.experiment.experiment import PreparedExperiment, minimized_metric
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.runs.run_history import RunHistory
@@ -125,6 +127,20 @@ class Job(RunHistory):
         if self.experiment.settings.title or not target:
             return self.picture_title
         return label_column(str(target), data.features.labels, with_unit=False)
+
+    def list_warnings(self, data: FederatedData) -> list[str]:
+        """Return sentences for before the run: on its plug-ins, on noise that drowns its messages, and on its data."""
+        experiment, noise = self.experiment, ""
+        if experiment.privacy.acts:
+            schedule = build_schedule(experiment, data)
+            taking_part = schedule.participation or schedule.cohort_size / data.n_clients
+            shares = schedule.averaging_weights / (taking_part * schedule.averaging_weights.sum())
+            if experiment.privacy.hides_rows:
+                shares = shares / schedule.batch_sizes
+            n_parameters = sum(math.prod(shape) for shape in build_problem(experiment, data).shapes.values())
+            count = max(experiment.settings.rounds, 1) * experiment.noise_times
+            noise = experiment.resolved_privacy.warn_of_noise(shares, n_parameters, count)
+        return [sentence for sentence in (experiment.warning, noise, *data.warnings) if sentence]
 
     def headline(self) -> str:
         """Return the minimized metric and the default metric of the last evaluation as text."""

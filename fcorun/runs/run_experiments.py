@@ -148,9 +148,7 @@ def _claim_and_run(
             job.run_folder.save_plugins(job.experiment.plugin_code)
             beginning = "starts" if checkpoint is None else f"resumes after round {rounds_done}"
             job.run_folder.log(f"{beginning}: {job.label}")
-            if job.experiment.warning:
-                job.run_folder.log(job.experiment.warning)
-            for warning in data.warnings:
+            for warning in job.list_warnings(data):
                 job.run_folder.log(warning)
             watch.on_start(job, data, rounds_done)
             job.setup_seconds = time.perf_counter() - start

@@ -33,7 +33,7 @@ class WarningWatcher(SweepWatcher):
         self._warned: set[str] = set()
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
-        self.warn([job.experiment.warning, *data.warnings])
+        self.warn(job.list_warnings(data))
 
     def on_end(self, job: Job) -> None:
         record = Record(job.run_folder.path)

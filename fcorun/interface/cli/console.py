@@ -62,9 +62,8 @@ class Console(_Progress):
             size = f"{settings.rounds} {of_round}, {size}"
         resumption = f"; resumes after round {resumed}" if resumed else ""
         self.show_if_verbose(f"{job.label}: {size}{resumption}")
-        for sentence in (data.description, job.experiment.warning, *data.warnings):
-            if sentence:
-                self.show_if_verbose(sentence)
+        for sentence in filter(None, (data.description, *job.list_warnings(data))):
+            self.show_if_verbose(sentence)
         self.progress.start()
         self.task = self.progress.add_task("", total=settings.rounds)
 

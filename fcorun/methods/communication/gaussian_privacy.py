@@ -1,12 +1,20 @@
 """Gaussian noise in each round, on clipped messages of clients, or in each local step on clipped gradients of rows."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from fcorun.base.cohorts import Cohort, count_participations, read_participation
+from fcorun.base.errors import word
 from fcorun.methods.communication.privacy import ClippedPrivacy
 from fcorun.methods.communication.privacy_account import count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
+
+# times the longest sum of clipped messages, which never all agree: from there on FedDualAvg, which bears noise well,
+# misses features, see docs/guide/privacy.md
+LARGEST_NOISE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,3 +68,17 @@ class GaussianPrivacy(ClippedPrivacy):
     def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:
         """Return the probability by which a client takes part that counts; None: each round counts in full."""
         return None if self.at_clients or self.hides_rows else read_participation(clients_per_round)
+
+    def warn_of_noise(self, shares, n_parameters, count):
+        assert self.noise is not None
+        share = np.linalg.norm(shares) if self.at_clients else shares.max()
+        # the sum of n noises is sqrt(n) times as long as one of them, and that of clipped messages at most n times
+        ratio = self.noise * share * math.sqrt(n_parameters / count)
+        if ratio <= LARGEST_NOISE:
+            return ""
+        cures = [f"more {self.unit}s", "fewer parameters"]
+        cures.append("a smaller `privacy.noise`" if self.epsilon is None else "a larger `privacy.epsilon`")
+        if self.at_clients:
+            cures.append("`privacy.noise_by=server`")
+        return word(f"the noise of all rounds adds up to {ratio:.2g} times the longest sum that clipped messages can "
+                    f"have, which drowns what they say: take {', '.join(cures[:-1])} or {cures[-1]}")  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fcorun.base.cohorts import Cohort, read_participation
 from fcorun.base.config import Level, PluginBase, Positive, Settings
@@ -260,6 +261,16 @@ class Privacy(PluginBase, ABC):
     def describe_noise(self, rounds: int, settings: Settings) -> dict[str, Any]:
         """Return the numbers of so many rounds' clips and noise for summary.json, with ``delta`` unless that is 0."""
         return {}
+
+    def warn_of_noise(self, shares: np.ndarray, n_parameters: int, count: int) -> str:
+        """Return a sentence for before the run where noise is longer than all that clipped messages can say; else "".
+
+        Args:
+            shares: how much the message of each client, or a row of it, counts in the mean of a round, (M,).
+            n_parameters: the number of numbers in a message.
+            count: how often noise is added in the run.
+        """
+        return ""
 
     def describe(self, rounds: int, settings: Settings, times: int = 1) -> tuple[str, dict[str, Any]]:
         """Return a sentence on what is private after so many rounds and what is not, and a section of summary.json.

@@ -27,6 +27,7 @@ from fcorun.methods.communication.gaussian_privacy import GaussianPrivacy
 from fcorun.methods.communication.privacy import NOT_PRIVATE
 from fcorun.methods.communication.privacy_account import count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
+from fcorun.runs.job import Job
 
 pytest.importorskip("dp_accounting")
 
@@ -576,6 +577,33 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
         first, second = (snapshots(config)[-1].solution["weights"] for _ in range(2))
         assert (first == second).all() == same
     assert prepare(config).identity != prepare(config | {"privacy": config["privacy"] | {"key": "seed"}}).identity
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ratio", "cures"),
+    [
+        # sqrt(21 weights) x 100 x 1 / 100 clients / sqrt(9 rounds)
+        (("privacy.noise=100",), 4.583 / 3, "more clients, fewer parameters or a smaller privacy.noise"),
+        # each client adds noise, ten times as much in the mean
+        (("privacy.noise=100", "privacy.noise_by=clients"), 45.83 / 3, "privacy.noise_by=server"),
+        # a client of 1,200 rows has 12
+        (("privacy.noise=1200", "privacy.unit=row", "local_steps=1", "batch_size=null"), 4.583 / 3, "more rows, fewer"),
+        (("clients_per_round=poisson:0.4", "privacy.noise=40"), 4.583 / 3, "a smaller privacy.noise"),
+        (("privacy.epsilon=0.01",), None, "a larger privacy.epsilon"),
+        (("privacy.noise=10",), None, None),
+    ],
+)
+def test_noise_that_drowns_the_messages_is_told_before_the_run(overrides, ratio, cures):
+    experiment = prepare(small(*GAUSSIAN, *FEDAVG[:-1], "rounds=9", *overrides))
+    job = Job(experiment, RunFolder(Path("here"), "identity"))
+    told = [text for text in job.list_warnings(load_data(experiment)) if "drowns" in text]
+    if cures is None:
+        assert told == []
+        return
+    (sentence,) = told
+    assert cures in sentence
+    if ratio is not None:
+        assert f"adds up to {ratio:.2g} times" in sentence
 
 
 # ---------------------------------------------------------------- refusals
