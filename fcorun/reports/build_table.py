@@ -129,14 +129,14 @@ def build_table(
 def _find_keys_of_epsilon(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
     """Return the varied keys of which private runs have spent another epsilon at the end, and alike in all others.
 
-    A run that met a target has spent less, by its own numbers: it does not count.
+    Runs that met a target or diverged have spent less, by their own numbers: they do not count.
     """
     found = []
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):
             epsilon = summary.get("final", {}).get(EPSILON)
-            if epsilon is not None and not summary.get("stopped"):
+            if epsilon is not None and summary.get("status") == "done" and not summary.get("stopped"):
                 others = [name for name in ("algo.name", "data.name", *varied) if name != key]
                 values = tuple(str(config.get(_config_key(name))) for name in others)
                 epsilons.setdefault(values, []).append(epsilon)
