@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from fcorun.base.system.files import check_interrupted
 from fcorun.data.rows.sparse_rows import CompressedRows
@@ -200,9 +201,7 @@ def minimize(
         penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
         if penalty.can_be_certified(state.has_intercept):
             null_model = state.describe(problem, penalty, state.bound_excess(penalty, state.full_gradient()))
-            if state.is_wide:  # many more features would join at 0 than are nonzero in the end
-                state.approach(penalty)
-            excess = state.find_minimum(penalty)
+            excess = state.find_single_minimum(penalty)
             if excess is not None:
                 minimum = state.describe(problem, penalty, excess)
                 start = minimum.w
@@ -320,6 +319,14 @@ class _PathState:
             if excess <= self.goal or not (has_converged and joins.any()):
                 break
         return excess if self._is_finite else None
+
+    def find_single_minimum(self, penalty: WeightedPenalty) -> float | None:
+        """Do as ``find_minimum`` for a single problem; of many sparse features too many would join at once."""
+        if not self.is_wide:
+            return self.find_minimum(penalty)
+        with threadpool_limits(1):  # so long vectors have threads of BLAS, which cost five times what they compute
+            self.approach(penalty)
+            return self.find_minimum(penalty)
 
     @_may_overflow
     def approach(self, penalty: WeightedPenalty) -> None:
