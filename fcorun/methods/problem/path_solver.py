@@ -39,6 +39,7 @@ _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-14  # of a value, relative to it
 _FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
 _PATH_FACTOR = 1.3  # of l1 on the way to a first minimum; with 2 or more the strong rule leaves no feature out
+_WIDE_PATH_FACTOR = 1.8  # without the strong rule
 _LOOSE = 0.1  # of the loss of the null model: the goal on this way
 _DENSE_FEATURES = 64  # sparse ones that are dense at once
 _may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
@@ -252,6 +253,7 @@ class _PathState:
             self.is_working[-1] = True
         self.working = np.flatnonzero(self.is_working)
         self.design = rows.x[self.working]
+        self._differentiated: LossDerivatives | None = None
         self._fit_intercept()
         self._refresh()
         self.scale = abs(self.derivatives.loss)
@@ -285,8 +287,11 @@ class _PathState:
         )
 
     def full_gradient(self) -> Float[np.ndarray, " p"]:
-        """Return the gradient of F at the point."""
-        return self.rows.x @ self.derivatives.slope
+        """Return the gradient of F at the point, which one problem of a path ends at and the next one begins with."""
+        if self._differentiated is not self.derivatives:
+            self._differentiated = self.derivatives
+            self._gradient = self.rows.x @ self.derivatives.slope
+        return self._gradient
 
     def _predict(self, theta: np.ndarray) -> Float[np.ndarray, " n"]:
         return self.rows.offset + theta[self.working] @ self.design
@@ -335,8 +340,9 @@ class _PathState:
         factor = np.max(np.abs(self.full_gradient()[has_l1]) / penalty.l1[has_l1], initial=1.0)
         goal = self.goal
         self.goal = max(goal, _LOOSE * self.scale)
-        for k in range(int(np.log(factor) / np.log(_PATH_FACTOR)), 0, -1):
-            if self.find_minimum(penalty._replace(l1=_PATH_FACTOR**k * penalty.l1)) is None:
+        step = _WIDE_PATH_FACTOR if self.is_wide else _PATH_FACTOR
+        for k in range(int(np.log(factor) / np.log(step)), 0, -1):
+            if self.find_minimum(penalty._replace(l1=step**k * penalty.l1)) is None:
                 break
         self.goal = goal
 
