@@ -107,6 +107,9 @@ def message_bytes(
         uploads.append(_check_bytes(uplink.upload_bytes(upload, declared), "upload_bytes", uplink))
         declared = _check_bytes(algorithm.broadcast_bytes(broadcast), "broadcast_bytes", algorithm)
         broadcasts.append(_check_bytes(downlink.upload_bytes(broadcast, declared), "upload_bytes", downlink))
+    if federation.privacy.adapts_clip:  # a bit goes up, in a byte, and the clip comes down
+        uploads[-1] += 1
+        broadcasts[-1] += np.dtype(federation.precision).itemsize
     idle_clients = _count_idle_clients(algorithm, cohort_size)
     declared = algorithm.edge_upload_bytes(shapes.edge_upload)
     edge_upload = _check_bytes(declared, "edge_upload_bytes", algorithm)

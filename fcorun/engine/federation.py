@@ -36,7 +36,7 @@ from fcorun.engine.schedule import START, Rounds, Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.communication.aggregation import AggregationRule, WeightedMean
 from fcorun.methods.communication.contracts import Channel, Channels, Identity, RoundDraws, RoundState, Star, Topology
-from fcorun.methods.communication.privacy import NoPrivacy, Privacy
+from fcorun.methods.communication.privacy import CLIP, NoPrivacy, Privacy
 from fcorun.methods.problem.operation_counts import to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 
@@ -216,7 +216,8 @@ class Federation:
 
         "clients" holds each client's state, the uplink's memory and the topology's memory there, if any, with a
         leading axis M after the axis of runs. Generated clients all begin with one state, so that M is 1 for them.
-        "memory" is that of the channels at the receivers, "server" the state of the topology. ``keys``: (G, 2) bits.
+        "memory" is that of the channels at the receivers, and last the clip of the next round where privacy adapts it,
+        "server" the state of the topology. ``keys``: (G, 2) bits.
         ``noise_keys``, (G, 2), stay as they are.
         """
         n_states, sent = self.data.train.n_initial_states, self.shapes.through_uplink(self.topology)
@@ -237,6 +238,9 @@ class Federation:
             memory = channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)
             if self.topology.edges_use_uplink:
                 memory = (*memory, channels.uplink.client_memory(self.shapes.edge_upload))
+            if self.privacy.adapts_clip:
+                clip = replace(self.privacy, **numbers.get("privacy", {})).clip  # type: ignore[attr-defined]
+                memory = (*memory, jnp.asarray(clip, self.precision))
             return {
                 "server": self.topology.initial_state(server, self.links, self.shapes.uploads),
                 "memory": stack(n_receivers, memory),
@@ -265,12 +269,14 @@ class Federation:
         each split.
         """
 
-        def evaluate_run(numbers, server, clients, sums):
+        def evaluate_run(numbers, server, clients, sums, clip):
             algorithm, problem = self.bind(numbers)
             nodes = self.topology.node_states(server)
             server = self.topology.server_state(server, self.links)
             w = algorithm.output(problem.for_side("server"), server)
             metrics = self.evaluation.measure(problem, w, x, y, extra, sums=sums)
+            if clip is not None:
+                metrics[CLIP] = clip
             if algorithm.declared_metrics:  # computed from copies, since a function may change its arguments
                 declared = algorithm.metrics(problem.for_side("server"), copy_tree(server), copy_tree(clients[0]))
                 declared = {name: jnp.asarray(value, self.precision) for name, value in declared.items()}
@@ -288,8 +294,9 @@ class Federation:
             metrics |= self.evaluation.measure_personal(problem, models, client_numbers, rows=(x, y), extra=extra)
             return metrics, dict(w), dict(models)
 
-        arguments = (state["server"], state["clients"], state.get("sums"))
-        axes = (0, 0, 0, 0 if "sums" in state else None)
+        clips = state["memory"][-1] if self.privacy.adapts_clip else None
+        arguments = (state["server"], state["clients"], state.get("sums"), clips)
+        axes = (0, 0, 0, *(None if values is None else 0 for values in arguments[2:]))
         return vmap_runs(evaluate_run, axes, numbers, *arguments)
 
     def advance(
@@ -327,6 +334,9 @@ class Federation:
                     of_edges = number if edge_rounds is None else number * edge_rounds + jnp.arange(edge_rounds)
                     numbered = cohort_round.draws._replace(number=of_edges)
                     cohort_round = replace(cohort_round, noise_key=state["noise_key"], draws=numbered)
+                if self.privacy.adapts_clip:
+                    privacy: Any = replace(cohort_round.privacy, clip=state["memory"][-1])  # type: ignore[call-arg]
+                    cohort_round = replace(cohort_round, privacy=privacy)
                 round_start = RoundState(state["server"], state["memory"], client_states)
                 outcome = self.topology.run_round(cohort_round, round_start)
                 all_positions = self.schedule.generated_clients or self.full_participation

@@ -26,7 +26,14 @@ from fcorun.methods.communication.contracts import (
     Topology,
 )
 from fcorun.methods.communication.faults import CohortFaults, Faults, NoFaults
-from fcorun.methods.communication.privacy import NoPrivacy, Privacy, all_finite, split_message
+from fcorun.methods.communication.privacy import (
+    CountedMessage,
+    NoPrivacy,
+    Privacy,
+    all_finite,
+    join_message,
+    split_message,
+)
 from fcorun.methods.problem.operation_counts import count_operations
 from fcorun.methods.problem.problem import Problem, Vector, fold_key, wrap_key
 
@@ -207,10 +214,8 @@ class Round:
         if not self.privacy.at_clients:
             noise = self.privacy.draw_noise(message, key, number)
             message = jax.tree.map(lambda value, noise: value + scale * noise, message, noise)
-        if not public:
-            return message
         divisor = jnp.where(present_share > 0, present_share, 1)  # all who take part send the same entries
-        return message | jax.tree.map(lambda value: value / divisor, public)
+        return join_message(message, jax.tree.map(lambda value: value / divisor, public))
 
     @property
     def absent_clients_compute_nothing(self) -> bool:
@@ -421,7 +426,11 @@ class RoundExchange(Exchange):
                 return algorithm.server_all(problem, state, single.uploads, single.weights)
 
             function = update_by_all
-        new = self._update(function, (state, mean, memory), draws.server_key)
+        after = memory
+        if isinstance(mean, CountedMessage):
+            after = (*memory[:-1], self.round.privacy.adapt_clip(memory[-1], mean.short))
+            mean = mean.message
+        new = self._update(function, (state, mean, after), draws.server_key)
         return self.round.keep_without_uploads(new, (state, memory, jnp.zeros_like(new[-1])))
 
     def update_each(self, states, means, memory, draws, present):
@@ -485,7 +494,8 @@ class RoundExchange(Exchange):
                 upload, own_memory = uplink.send(upload, copy_tree(memory[self.index]), wrap_key(key_bits))
                 memory = _replace_memory(memory, own_memory, self.index)
             if not self.first:
-                state = parts.algorithm.after_sending(state, copy_tree(upload))
+                sent = upload.message if isinstance(upload, CountedMessage) else upload
+                state = parts.algorithm.after_sending(state, copy_tree(sent))
             if fault is not None and fault.present is not None:
                 old_state, old_memory = client_state
                 no_upload = jax.tree.map(jnp.zeros_like, upload)  # whose weight is 0, and 0 times inf is NaN

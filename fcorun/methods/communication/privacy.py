@@ -14,7 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.problem.problem import KeyBits, Problem, wrap_key
 from fcorun.methods.problem.row_clipping import RowClippedProblem
 
+CLIP = "clip"  # the metric of the clip of the next round, where it follows from the rounds
 LARGE_EPSILON = 10  # above it the odds that a client takes part may change by more than exp(10): nobody is hidden
 LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
 LEAST_COHORT = 30  # on average: then a round without any client, which would show, has a probability below 1e-13
@@ -62,12 +63,34 @@ def all_finite(tree: PyTree) -> jax.Array:
     return jnp.array([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(tree)]).all()
 
 
+class CountedMessage(NamedTuple):
+    """A message, or a mean of messages, with what counts how many are not longer than the clip.
+
+    Attributes:
+        message: the clipped message.
+        short: 1/2 if the norm before was at most the clip, -1/2 if not; of several messages, the mean.
+    """
+
+    message: PyTree
+    short: Any
+
+
 def split_message(upload: PyTree, traits: Traits) -> tuple[PyTree, dict[str, Any]]:
     """Return the part of an upload, or of a mean of uploads, that depends on rows, and the entries that do not."""
+    if isinstance(upload, CountedMessage):
+        secret, public = split_message(upload.message, traits)
+        return CountedMessage(secret, upload.short), public
     if not traits.public_uploads:
         return upload, {}
     secret = {name: value for name, value in upload.items() if name not in traits.public_uploads}
     return secret, {name: upload[name] for name in traits.public_uploads}
+
+
+def join_message(message: PyTree, public: dict[str, Any]) -> PyTree:
+    """Return the upload, or the mean of uploads, of which ``split_message`` returns these two parts."""
+    if isinstance(message, CountedMessage):
+        return CountedMessage(join_message(message.message, public), message.short)
+    return message | public if public else message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +129,15 @@ class Privacy(PluginBase, ABC):
     def hides_rows(self) -> bool:
         """True if gradients of rows are clipped, to hide single rows; else messages, to hide clients."""
         return False
+
+    @property
+    def adapts_clip(self) -> bool:
+        """True if clients send a ``CountedMessage``, from whose mean the clip of the next round follows."""
+        return False
+
+    def adapt_clip(self, clip: jax.Array, short: jax.Array) -> jax.Array:
+        """Return the clip of the next round, given that of this one, and the noisy mean of ``CountedMessage.short``."""
+        return clip
 
     @property
     def noises_steps(self) -> bool:
@@ -180,7 +212,7 @@ class Privacy(PluginBase, ABC):
         state = jax.tree.map(lambda new, old: jnp.where(finite, new, old), state, old_state)
         if self.at_clients and not self.hides_rows:
             message = jax.tree.map(jnp.add, message, self.draw_noise(message, key, number))
-        return (message | public if public else message), state
+        return join_message(message, public), state
 
     def check(self, plugins: Mapping[str, Any], names: Mapping[str, str], settings: Settings) -> None:
         """Refuse runs of whose messages the account would not hold, given the plug-ins by section and their names.
@@ -370,6 +402,11 @@ class NoPrivacy(Privacy):
         return math.inf if rounds else 0.0
 
 
+def find_norm(message: PyTree) -> jax.Array:
+    """Return the norm of all arrays of a message together."""
+    return jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClippedPrivacy(Privacy):
     """Clipped messages, or gradients of rows, and normal noise in proportion to the clip.
@@ -429,8 +466,7 @@ class ClippedPrivacy(Privacy):
         return replace(self, noise=self.find_noise(self.epsilon, rounds, settings.clients_per_round, times))
 
     def clip_message(self, message):
-        norm = jnp.sqrt(sum(jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(message)))
-        factor = self.clip / jnp.maximum(norm, self.clip)
+        factor = self.clip / jnp.maximum(find_norm(message), self.clip)
         return jax.tree.map(lambda leaf: factor * leaf, message)
 
     def clip_rows(self, problem):

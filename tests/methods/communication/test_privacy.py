@@ -6,6 +6,7 @@ import re
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.problems import numbers_of, ragged
 from fcorun.methods.communication.gaussian_privacy import GaussianPrivacy
-from fcorun.methods.communication.privacy import NOT_PRIVATE
+from fcorun.methods.communication.privacy import NOT_PRIVATE, CountedMessage
 from fcorun.methods.communication.privacy_account import count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
 from fcorun.runs.job import Job
@@ -42,7 +43,12 @@ SIZES = (3, 7, 10, 2, 5) * 24
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides", [(), ("privacy.unit=row", "local_steps=1")], ids=["client", "row"])
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("privacy.unit=row", "local_steps=1"), ("privacy.unit=row", "privacy.noise_by=clients"),
+     ("privacy.quantile=0.5",)],
+    ids=["client", "row", "steps", "quantile"],
+)  # fmt: skip
 @pytest.mark.parametrize("check", communication.PRIVACY_CHECKS, ids=lambda check: check.__name__)
 def test_gaussian_noise_has_the_properties_of_privacy(check, overrides):
     verify(check, communication.CommunicationCase("privacy", "gaussian", overrides))
@@ -155,30 +161,37 @@ def test_the_best_attack_on_all_models_succeeds_as_often_as_the_account_allows(t
 def run_by_hand(config, rounds):
     """Return the models of FedAvg with one full step a client; the noise is drawn by the plug-in."""
     experiment, federation = prepare(config), engine_of(config).federation
-    train, schedule, privacy = (
-        federation.data.train,
-        federation.schedule,
-        experiment.resolved_privacy,
-    )
+    train, schedule = federation.data.train, federation.schedule
+    privacy: Any = experiment.resolved_privacy
     x, y = np.asarray(train.x, float), np.asarray(train.y, float)
     sizes, key = np.diff(train.offsets), jnp.asarray(schedule.draw_noise_key())
     w = np.zeros(x.shape[1])
-    models, n_clipped = [w], 0
+    models, n_clipped, clip = [w], 0, CLIP
     for number in range(rounds):
         cohort = schedule.draw_participants(number)
         total_weight = (schedule.participation or 1) * sizes.sum()
-        total = np.zeros_like(w)
+        total, short = np.zeros_like(w), 0.0
         for client in cohort:
             rows = slice(train.offsets[client], train.offsets[client + 1])
             change = -0.05 * 2 * x[rows].T @ (x[rows] @ w - y[rows]) / sizes[client]
             length = np.linalg.norm(change)
-            n_clipped += length > CLIP
-            change *= min(1, CLIP / length)
+            n_clipped += length > clip
+            short += sizes[client] * (0.5 if length <= clip else -0.5)
+            change *= min(1, clip / length)
             if privacy.at_clients:
                 own_key = fold_key(key, client)
                 change += np.asarray(privacy.draw_noise({"weights": w}, own_key, number)["weights"])
             total += sizes[client] * change
-        if not privacy.at_clients:
+        if privacy.quantile:  # one number more in the message, of which clip and noise are others
+            deviation = 2 * privacy.noise
+            drawn = replace(privacy, clip=1.0, noise=1.0).draw_normal(
+                CountedMessage({"weights": w}, np.zeros(())), fold_key(key, number)
+            )
+            of_message = (privacy.noise**-2 - (2 * deviation) ** -2) ** -0.5
+            total += sizes.max() * of_message * clip * np.asarray(drawn.message["weights"])
+            short += sizes.max() * deviation * float(drawn.short)
+            clip *= math.exp(-0.2 * (short / total_weight + 0.5 - privacy.quantile))
+        elif not privacy.at_clients:
             total += sizes.max() * np.asarray(privacy.draw_noise({"weights": w}, key, number)["weights"])
         w = w + total / total_weight
         models.append(w)
@@ -186,10 +199,10 @@ def run_by_hand(config, rounds):
     return models
 
 
-@pytest.mark.parametrize("noise_by", ["server", "clients"])
+@pytest.mark.parametrize("option", ["noise_by=server", "noise_by=clients", "quantile=0.3"])
 @pytest.mark.parametrize("cohort", ["null", "poisson:0.4"])
-def test_rounds_are_those_of_a_loop_by_hand(tmp_path, cohort, noise_by):
-    config = ragged(tmp_path, *EXACT, f"clients_per_round={cohort}", f"privacy.noise_by={noise_by}", sizes=SIZES)
+def test_rounds_are_those_of_a_loop_by_hand(tmp_path, cohort, option):
+    config = ragged(tmp_path, *EXACT, f"clients_per_round={cohort}", f"privacy.{option}", sizes=SIZES)
     with use_precision("float64"):
         expected = run_by_hand(config, 4)
     models = [snapshot.solution["weights"][0] for snapshot in snapshots(config)]
@@ -260,6 +273,37 @@ def test_the_noise_of_the_model_has_the_deviation_that_is_accounted_for(tmp_path
     assert abs((steps**4).mean() / deviation**4 - 3) < 4 * np.sqrt(96 / steps.size)
     rounds = np.corrcoef(np.diff(models, axis=0))[np.triu_indices(60, 1)]
     assert abs(rounds.mean()) < 4 / np.sqrt(40 * rounds.size)
+
+
+def test_noise_of_messages_and_of_their_count_cost_what_the_account_says():
+    """As two Gaussian mechanisms of dp-accounting; a message changes the count by at most 1/2."""
+    from dp_accounting.pld import privacy_loss_distribution
+
+    privacy = GaussianPrivacy(noise=1.5, clip=0.1, quantile=0.5)
+    zeros = CountedMessage({"weights": np.zeros(200_000, np.float32)}, np.zeros(200_000, np.float32))
+    drawn: Any = privacy.draw_noise(zeros, (3, 5), 4)
+    of_message, of_count = np.std(drawn.message["weights"]) / 0.1, 2 * np.std(drawn.short)
+    assert of_message == pytest.approx(1.033 * 1.5, rel=0.01)
+    assert of_count == pytest.approx(4 * 1.5, rel=0.01)
+    first, second = map(privacy_loss_distribution.from_gaussian_mechanism, (float(of_message), float(of_count)))
+    assert first.compose(second).get_epsilon_for_delta(1e-5) == pytest.approx(privacy.find_epsilon(1, None), rel=0.01)
+
+
+@pytest.mark.parametrize("quantile", [0.5, 0.9])
+def test_the_clip_becomes_the_quantile_of_the_norms(tmp_path, quantile):
+    """The norms are lognormal: of the gradients of single rows of norm 1 at w = 0, where the model stays."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((400, 3)), np.exp(rng.standard_normal(400))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    config = ragged(tmp_path, *EXACT, "clients_per_round=null", "algo.server_lr=1e-30", f"privacy.quantile={quantile}",
+                    "rounds=100", "eval_every=1", sizes=(1,) * 400, x=x, y=y)  # fmt: skip
+    record = run(config, "here")
+    clips = record.metrics["clip"].to_numpy()
+    assert clips[0] == pytest.approx(CLIP)
+    expected = 2 * 0.05 * math.exp(norm.ppf(quantile))
+    assert clips[-30:].mean() == pytest.approx(expected, rel=0.15)  # of 400 draws from the law
+    assert record.summary["privacy"]["epsilon"] == count_epsilon(1.0, 1e-5, 100)
+    assert record.summary["privacy"]["quantile"] == quantile
 
 
 @pytest.mark.slow
@@ -528,10 +572,11 @@ def test_a_run_stops_before_its_privacy_loss_passes_the_target():
     assert f"stopped in round {last['round']:.0f}: epsilon" in record.status["reason"]
 
 
-@pytest.mark.parametrize("key", ["seed", "secret"])
-def test_a_round_that_is_computed_again_has_the_same_noise(key, monkeypatch):
+@pytest.mark.parametrize(("key", "quantile"), [("seed", "null"), ("secret", "null"), ("secret", "0.5")])
+def test_a_round_that_is_computed_again_has_the_same_noise(key, quantile, monkeypatch):
     """A process dies after an evaluation that somebody has seen; its secret key is in a checkpoint before any noise."""
-    config = small(*GAUSSIAN, *FEDAVG[:-1], f"privacy.key={key}", "rounds=8", "checkpoint_every=1000")
+    config = small(*GAUSSIAN, *FEDAVG[:-1], f"privacy.key={key}", f"privacy.quantile={quantile}", "rounds=8",
+                   "checkpoint_every=1000")  # fmt: skip
     seen, modes = [], []
 
     class Watch(Watcher):
@@ -549,6 +594,7 @@ def test_a_round_that_is_computed_again_has_the_same_noise(key, monkeypatch):
     assert [row["round"] for row in seen] == [0, 2, 4]
     for row in seen:
         assert rows.loc[row["round"], "objective"] == row["objective"]
+        assert quantile == "null" or rows.loc[row["round"], "clip"] == row["clip"]
     assert not list(Path("here").glob(".checkpoint*"))
 
 
@@ -618,6 +664,10 @@ def test_noise_that_drowns_the_messages_is_told_before_the_run(overrides, ratio,
         (("topology=graph",), ("topology=graph", "one server or to edges", "leave")),
         (("aggregate=krum", "aggregate.liars=1"), ("aggregate=krum", "leave one of them out")),
         (("uplink=topk",), ("uplink=topk", "privacy.noise_by=clients")),
+        (("privacy.quantile=1",), ("privacy.quantile", "less than 1")),
+        (("privacy.quantile=0.5", "privacy.noise_by=clients"), ("privacy.quantile", "privacy.noise_by=clients")),
+        (("privacy.quantile=0.5", "privacy.unit=row"), ("privacy.quantile", "or privacy.unit=row")),
+        (("privacy.quantile=0.5", "topology=tree"), ("privacy.quantile", "or topology=tree")),
         (("relax=0.5", "algo=feddualavg"), ("relax", "leave them out")),
         (("privacy.key=secret", "clients_per_round=poisson:0.5"), ("privacy.key=secret", "clients_per_round=null")),
         (("stop={epsilon: 0.01}",), ("stop.epsilon=0.01", "raise privacy.noise")),
