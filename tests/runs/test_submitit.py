@@ -98,6 +98,7 @@ def slurm(tmp_path, monkeypatch):
         "srun": "",
         "squeue": 'cat "$0.jobs"',
         "scancel": 'echo "$1" >> "$0.jobs"',
+        "sacct": "echo Slurm accounting storage is disabled >&2; exit 1",
     }
     for name, script in commands.items():
         (tmp_path / "bin").mkdir(exist_ok=True)
@@ -151,6 +152,18 @@ def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, 
     assert "submitted jobs" not in capsys.readouterr().out
 
 
+def test_a_job_that_leaves_the_queue_without_a_result_fails_its_points_on_a_cluster_without_accounting(
+    slurm, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.setattr(executor_module, "_SECONDS_BETWEEN_QUESTIONS", 0)
+    (tmp_path / "bin/squeue.jobs").write_text("7_0\n")
+    options = (LOCAL[0], "hydra.launcher.submitit={cluster: slurm, timeout_min: 30}", "report=false")
+    assert run_sweep_command("algo.client_lr=1e-3", "hydra.sweep.dir=s", *options) == 1
+    output, errors = capfd.readouterr()
+    assert "its job ended without a result: it is no longer in Slurm's queue" in output + errors
+    assert "accounting" not in output + errors
+
+
 def test_nothing_is_submitted_before_the_parameters_of_all_algorithms_are_checked(slurm, capsys):
     needs = "hydra.launcher.submitit={cluster: slurm, timeout_min: 30, algo: {fedmid: {memory: 2}}}"
     sweep = ("algo=feddualavg,fedmid", "algo.client_lr=1e-3", "hydra.sweep.dir=s")
@@ -180,7 +193,8 @@ def test_jobs_before_one_that_slurm_refuses_are_cancelled(slurm, tmp_path, capsy
         ("{algo: {feddualavg: 2}}", "algo.feddualavg=2: give parameters of submitit"),
     ],
 )
-def test_jobs_that_cannot_be_submitted_are_refused_in_a_sentence(options, sentence, capsys):
+def test_jobs_that_cannot_be_submitted_are_refused_in_a_sentence(options, sentence, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")  # without Slurm
     assert run_sweep_command(*RATES, "hydra.sweep.dir=s", LOCAL[0], f"hydra.launcher.submitit={options}") == 2
     errors = capsys.readouterr().err
     assert f"fcorun: hydra.launcher.submitit{'.' if 'algo:' in options else ': '}{sentence}" in errors

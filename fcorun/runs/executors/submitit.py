@@ -1,5 +1,6 @@
 """Groups as jobs of a Slurm cluster, which go on by themselves when their time is over or they are preempted."""
 
+import os
 import re
 import subprocess
 import time
@@ -46,6 +47,7 @@ _RUNS_ENDING = "_runs.txt"  # of a file that names the runs of a job
 _BY_ALGORITHM = "algo"  # the key of what some algorithms need
 _RESTARTS = 100  # that a job may have at its wall time
 _ARRAY_LIMIT = 1001  # jobs of an array, where Slurm does not tell: its own default
+_SECONDS_BETWEEN_QUESTIONS = 30  # to Slurm's queue
 _SECONDS_TO_BE_ENDED = 60.0  # after SIGTERM, which Slurm sends before it kills a job, or preempts it
 
 
@@ -238,14 +240,37 @@ def _list_queue(users: set[int]) -> list[str] | None:
 def _wait(job: "Job", group: Sequence[SweepPoint]) -> list[PointResult]:
     """Return the results of a job; the points of a job that was killed have failed. Raises KeyboardInterrupt."""
     try:
-        while not job.done():
-            check_interrupted()
-            time.sleep(1)
+        _wait_for_end(job)
         return job.task(0).result()
     except Exception as error:  # of submitit: out of memory, or a folder that its node does not see
         sentence = (f"its job ended without a result: {first_line(error)} (all nodes must share the folder, and "
                     f"{_LOG_FOLDER} in it has what the job printed)")  # fmt: skip
         return [("failed", sentence)] * len(group)
+
+
+def _wait_for_end(job: "Job") -> None:
+    """Return when a job has ended. Raises RuntimeError if it has left Slurm's queue without a result.
+
+    submitit itself would ask sacct, which needs a database that not all clusters have, and only every ten minutes.
+    """
+    from submitit import SlurmJob
+
+    if not isinstance(job, SlurmJob):
+        while not job.done():
+            check_interrupted()
+            time.sleep(1)
+        return
+    result = job.paths.result_pickle
+    is_open = True
+    while is_open:
+        queue = _list_queue({os.getuid()})
+        is_open = queue is None or job.job_id in queue
+        for _ in range(_SECONDS_BETWEEN_QUESTIONS):  # after the end, too: another node's files may appear late
+            if result.name in os.listdir(result.parent):  # which looks anew where the folder is of a network
+                return
+            check_interrupted()
+            time.sleep(1)
+    raise RuntimeError("it is no longer in Slurm's queue, as when its memory is used up or it is cancelled")
 
 
 def _cancel(submitted: "Sequence[tuple[Job, list[SweepPoint]]]") -> None:
