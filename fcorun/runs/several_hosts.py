@@ -64,9 +64,6 @@ def load_on_all_hosts(experiment: PreparedExperiment) -> FederatedData:
                             "give all the same files")  # fmt: skip
         if answer["identity"] != experiment.identity:
             raise UserError(f"{follower} has other code of this run than {leader}: give all the same files")
-        if answer["place"] != data.train.place:
-            raise UserError(f"the rows of {follower} are {answer['place']}, and those of {leader} are "
-                            f"{data.train.place}: give `data.resident`")  # fmt: skip
     return data
 
 
@@ -205,7 +202,7 @@ class _Follower:
             self.data = load_data(self.experiment)
             identities = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}
             self.experiment = bind_objective(self.experiment, self.data)
-            self.hosts.send(**identities, place=self.data.train.place)
+            self.hosts.send(**identities)
         except Exception as error:
             self.hosts.send(refused=describe_error(error))
 

@@ -54,7 +54,7 @@ def join(monkeypatch):
 
 
 EXPERIMENT = prepare(small())
-ANSWER = {"identity": EXPERIMENT.identity, "fingerprint": EXPERIMENT.fingerprint, "place": "in memory"}
+ANSWER = {"identity": EXPERIMENT.identity, "fingerprint": EXPERIMENT.fingerprint}
 
 
 def test_data_are_loaded_if_all_hosts_have_the_same(join):
@@ -67,7 +67,6 @@ def test_data_are_loaded_if_all_hosts_have_the_same(join):
     ("answer", "message_parts"),
     [({"refused": "data.path=x: there is no such file"}, ["host 1 (b): data.path=x: there is no such file"]),
      (ANSWER | {"fingerprint": "0123456789"}, ["host 1 (b) has other data=lasso than host 0 (a)", "01234567"]),
-     (ANSWER | {"place": "on disk"}, ["host 1 (b) are on disk", "host 0 (a) are in memory: give data.resident"]),
      (ANSWER | {"identity": "0123456789"}, ["host 1 (b) has other code of this run than host 0 (a)"])],
 )  # fmt: skip
 def test_a_host_that_differs_is_named(join, answer, message_parts):

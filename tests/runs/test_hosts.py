@@ -53,17 +53,16 @@ def test_a_sweep_over_hosts_is_that_of_one():
     check_sweep(2, 6)
 
 
-# what one host measures and the others do not: its memory, its clock, the clients that it would compute at once
+# what one host measures and the others do not: its memory and its clock
 DIFFERENT = """
 import fcorun.base.system.machine as machine
 import fcorun.runs.batch as batch
-import dataclasses, time
+import time
 batch._is_worth_splitting = lambda context, jobs, alive, *_: alive < jobs and is_odd("split")
 if is_odd("host"):
     memory, clock = machine.free_host_memory, time.perf_counter
     machine.free_host_memory = lambda: memory() // 4
     time.perf_counter = lambda: 3 * clock()
-    machine._CPU_POLICY = dataclasses.replace(machine._CPU_POLICY, chunk_bytes=2**12)
 """
 
 

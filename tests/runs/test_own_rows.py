@@ -26,12 +26,12 @@ def write_rows(folder: Path, rows: int = 120, features: int = 6) -> None:
         np.save(folder / f"{name}.npy", values)
 
 
-def check_runs_equal_one_host(count: int) -> None:
+def check_runs_equal_one_host(count: int, n_hosts: int = 2) -> None:
     """The runs of a sweep in ``s``, so many, are those of one host."""
     records = [Record(path.parent) for path in sorted(Path("s").glob("*/summary.json"))]
     assert len(records) == count
     for record in records:
-        assert (record.summary["hosts"], record.summary["rows"]) == (2, "own")
+        assert (record.summary["hosts"], record.summary["rows"]) == (n_hosts, "own")
         alone = run(record.config, Path("alone") / record.folder.name)
         assert_same_record(record, alone)
         one, other = (pd.read_csv(each.folder / "scores.csv") for each in (record, alone))
@@ -57,3 +57,23 @@ def test_a_table_of_own_clients_gives_the_runs_of_one_host(overrides, runs, tmp_
     rounds = ("rounds=5", "eval_every=4", "batch_size=7", "clients_per_round=2,null")
     run_on_hosts("-m", *table, *rounds, *RATES, *overrides, "hydra.sweep.dir=s")
     check_runs_equal_one_host(runs)
+
+
+# one host has little memory when all meet; what it then needs is there
+SCARCE_MEMORY = """
+import fcorun.base.system.machine as machine
+if is_odd("host"):
+    answers = iter([2000])
+    machine.free_host_memory = lambda: next(answers, 2**30)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_rows_too_large_for_the_memory_of_one_host_stay_on_the_disks_of_all(count, tmp_path):
+    write_rows(tmp_path / "rows")
+    table = ("data=table", f"data.path={tmp_path / 'rows'}", "data.test=0.1", "rounds=5", "batch_size=7")
+    run_on_hosts("-m", *table, *RATES, "hydra.sweep.dir=s", count=count, code=SCARCE_MEMORY)
+    check_runs_equal_one_host(1, n_hosts=count)
+    (log,) = Path("s").glob("*/run.log")
+    assert "stay on disk and are read when they are needed" in log.read_text()

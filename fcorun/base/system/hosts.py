@@ -32,6 +32,7 @@ class Hosts:
         names: the name of each host, by rank.
         mailboxes: the queue of texts to each host, by rank, of Dask or one with its methods ``put`` and ``get``.
         rows: the rows that each host loads, as ``fcorun.base.system.machine.HostOptions`` explains.
+        free_memory: the free bytes of main memory of the host that had least when all met.
         failure: which host was lost or failed, once that is known.
         closed: whether the hosts have finished.
         inboxes: the messages received from each host, by rank.
@@ -41,6 +42,7 @@ class Hosts:
     names: list[str]
     mailboxes: Mapping[int, Any] = field(repr=False)
     rows: str = "auto"
+    free_memory: int = 0
     failure: str = ""
     closed: bool = False
     inboxes: dict[int, Queue] = field(default_factory=dict, repr=False)

@@ -203,6 +203,12 @@ def free_host_memory() -> int:
     return free
 
 
+def free_memory_for_rows() -> int:
+    """Return the free bytes of main memory; of several hosts the least of any, so that all keep rows in one way."""
+    hosts = current_hosts()
+    return hosts.free_memory if hosts else free_host_memory()
+
+
 def _cgroup_folders() -> Iterator[tuple[Path, int]]:
     """Yield the folders of the memory cgroups that this process is in, with the version of the cgroups.
 

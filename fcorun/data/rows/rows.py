@@ -263,11 +263,6 @@ class Rows:
         return "belong to several hosts: give `hosts.rows=all`" if self.n_hosts > 1 else ""
 
     @property
-    def place(self) -> str:
-        """Return where a host has its rows: "in memory" or "on disk"."""
-        return "on disk" if self.streamed else "in memory"
-
-    @property
     def local(self) -> "Rows":
         """Return the rows that this host stores: all of them, unless they are sharded by client.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import cache_dir, choose_temporary, file_digest
-from fcorun.base.system.machine import format_gib, free_host_memory
+from fcorun.base.system.machine import format_gib, free_memory_for_rows
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
@@ -43,7 +43,7 @@ _NAME_BYTES = 58  # of a name of one letter, such as that of a client, which is 
 def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
     """Return whether rows of so many bytes stay on disk: not ``resident``, or too large for memory if it is "auto"."""
     if resident == "auto":
-        return n_bytes > free_host_memory() * _MEMORY_SHARE
+        return n_bytes > free_memory_for_rows() * _MEMORY_SHARE
     return not resident
 
 

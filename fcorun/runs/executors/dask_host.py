@@ -23,7 +23,7 @@ from distributed.comm.addressing import get_address_host
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.hosts import Hosts
-from fcorun.base.system.machine import HostOptions, fcorun_version, set_hosts, set_up_jax
+from fcorun.base.system.machine import HostOptions, fcorun_version, free_host_memory, set_hosts, set_up_jax
 
 _PROGRAM = "fcorun.interface.cli.host"
 _POLL_SECONDS = 0.1
@@ -182,12 +182,16 @@ def join_hosts(task: HostTask, scheduler: str, security: Any, machine: str) -> C
     hosts = Hosts(task.rank, list(task.names), mailboxes, task.options.rows)
     set_hosts(hosts)
     if task.rank:
-        address = hosts.receive()["address"]
+        hosts.send(free_memory=free_host_memory())
+        meeting = hosts.receive()
+        address, hosts.free_memory = meeting["address"], meeting["free_memory"]
     else:
+        free_memory = [hosts.receive(rank)["free_memory"] for rank in hosts.others]
+        hosts.free_memory = min(free_host_memory(), *free_memory)
         with socket.create_server(("", 0)) as server:
             free_port = server.getsockname()[1]
         address = f"[{machine}]:{free_port}" if ":" in machine else f"{machine}:{free_port}"
-        hosts.broadcast("meet", address=address)
+        hosts.broadcast("meet", address=address, free_memory=hosts.free_memory)
     set_up_jax()
     _start_jax(task, address)
     return client

@@ -160,7 +160,7 @@ def test_columns_that_are_numbered():
 
 def test_of_what_takes_much_auto_leaves_the_rows_on_disk(monkeypatch):
     assert not Table(path=write_folder()).load().train.streamed
-    monkeypatch.setattr(array_files, "free_host_memory", lambda: 2 * ROWS * FEATURES * 4)
+    monkeypatch.setattr(array_files, "free_memory_for_rows", lambda: 2 * ROWS * FEATURES * 4)
     assert Table(path=write_folder()).load().train.streamed
 
 
