@@ -219,6 +219,9 @@ def start_cluster(options: Mapping[str, Any], one_worker_a_job: bool = False) ->
         "distributed.scheduler.allowed-failures": _LOST_WORKERS,
         "distributed.deploy.lost-worker-timeout": "2s",
         "distributed.dashboard.link": "{scheme}://127.0.0.1:{port}/status",
+        "distributed.worker.profile.enabled": False,  # which looks at the running task a hundred times a second
+        "distributed.admin.tick.interval": "1s",  # of health checks, else fifty times a second
+        "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,  # by which each array is mapped anew
     }
     if one_worker_a_job:  # a worker only watches a process of its own, and always answers
         settings |= {"distributed.scheduler.worker-ttl": "30s", "distributed.deploy.lost-worker-timeout": "30s"}
