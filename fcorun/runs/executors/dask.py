@@ -275,6 +275,7 @@ def _start_in_queue(kind: str, options: dict[str, Any], one_worker_a_job: bool) 
             processes=1 if one_worker_a_job else n_cores,
             job_script_prologue=prologue,
             scheduler_options={"dashboard_address": _LOOPBACK},
+            silence_logs=logging.CRITICAL,
             **options,
         )
     except (TypeError, ValueError) as error:
