@@ -1,0 +1,70 @@
+"""Run fcorun's solver in benchmarks of benchopt, and print how long each solver takes to a relative gap.
+
+Clone https://github.com/benchopt/benchmark_lasso or benchmark_logreg_l1, and run in an environment with fcorun, celer,
+skglm, benchopt 1.7 and joblib 1.5, beyond which benchopt does not run these benchmarks:
+
+    python scripts/peers/benchopt_table.py benchmark_lasso benchmark_logreg_l1
+
+The gap is that of the objective to the least one that any solver found, relative to that; the time is the first one at
+which benchopt saw a smaller gap. ``--runs`` FILE.parquet prints the table of a benchmark that was run before. Further
+options are those of ``benchopt run``.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+ADAPTER = Path(__file__).with_name("benchopt_solver.py")
+SOLVERS = ("fcorun", "skglm", "Celer", "sklearn")
+GAP = 1e-6
+
+
+def run_benchmark(folder: Path, options: list[str]) -> Path:
+    """Run the solvers on the simulated data of a benchmark; return the file of their curves."""
+    shutil.copy(ADAPTER, folder / "solvers" / "fcorun.py")
+    chosen = [word for name in SOLVERS for word in ("-s", name)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchopt",
+        "run",
+        str(folder),
+        *chosen,
+        "-d",
+        "Simulated",
+        "--no-plot",
+        "--no-html",
+    ]
+    subprocess.run([*command, *options], check=True)
+    return max((folder / "outputs").glob("*.parquet"), key=lambda path: path.stat().st_mtime)
+
+
+def time_solvers(curves: Any) -> Any:
+    """Return the seconds of each solver, a column, for each problem, a row."""
+    curves = curves.assign(problem=curves["objective_name"] + ", " + curves["data_name"])
+    least = curves.groupby("problem")["objective_value"].transform("min")
+    near = curves[curves["objective_value"] - least <= GAP * least.abs()]
+    return near.groupby(["problem", "solver_name"])["time"].min().unstack()
+
+
+def main() -> None:
+    """Run the benchmarks, and print a table of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benchmarks", nargs="*", type=Path, metavar="BENCHMARK", help="folders of benchmarks")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[], metavar="FILE", help="files of earlier runs")
+    arguments, options = parser.parse_known_args()
+    for path in [*arguments.runs, *(run_benchmark(folder, options) for folder in arguments.benchmarks)]:
+        seconds = time_solvers(pd.read_parquet(path))
+        print(f"\n| problem | {' | '.join(seconds.columns)} |\n|{' --- |' * (1 + len(seconds.columns))}")
+        for problem, row in seconds.iterrows():
+            cells = ["" if pd.isna(value) else f"{value:.3g} s" for value in row]
+            print(f"| {problem} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
