@@ -125,8 +125,8 @@ def test_a_search_refuses_an_axis_that_costs_other_privacy(capsys):
     private = ("privacy=gaussian", "data.clients=100", "clients_per_round=null", RATES[0])
     assert search("rounds=10,20", "privacy.noise=20", *private) == 2
     assert "rounds is searched, but its values cost another epsilon" in " ".join(capsys.readouterr().err.split())
-    assert search("stop.epsilon=1,4", "privacy.noise=20", "rounds=400", *private) == 2
-    assert "stop.epsilon is searched, but its values cost" in " ".join(capsys.readouterr().err.split())
+    assert search("stop={epsilon: 1},{epsilon: 4}", "privacy.noise=20", "rounds=400", *private) == 2
+    assert "stop is searched, but its values cost" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(
