@@ -110,7 +110,7 @@ class Compressor(Channel):
             if traits.feedback:
                 user, mend = f"`algo={algo}`", "choose `uplink=randk, qsgd or natural`"
             raise UserError(f"{user} needs an unbiased compressor, and `uplink={name}` is biased: {mend}")
-        _check_domain(plugins, names, "uplink")
+        check_domain(plugins, names, "uplink")
 
     def check_downlink(self, plugins, names, settings):
         """Refuse what a broadcast with memory, "ef21", would spoil. Raises UserError."""
@@ -125,7 +125,7 @@ class Compressor(Channel):
         self.check_counted_broadcasts(plugins["algo"], names)
         if not isinstance(plugins["mirror"], Euclidean):
             raise UserError(f"{name} leaves the domain of `mirror={names['mirror']}`: leave one of them out")
-        _check_domain(plugins, names, "downlink")
+        check_domain(plugins, names, "downlink")
 
     def client_memory(self, upload):
         if self.feedback == "none":
@@ -182,8 +182,8 @@ class Compressor(Channel):
         return declared_bytes - array_bytes + compressed
 
 
-def _check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section: str) -> None:
-    """Refuse a constraint or a mirror map if compressed messages move models out of its domain for good.
+def check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section: str) -> None:
+    """Refuse a constraint or a mirror map if compressed or noisy messages move models out of its domain for good.
 
     Raises UserError.
     """

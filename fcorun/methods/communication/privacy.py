@@ -26,6 +26,7 @@ from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import EPSILON, Metric
 from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
+from fcorun.methods.communication.compressor import check_domain
 from fcorun.methods.communication.contracts import Identity, Star
 from fcorun.methods.communication.privacy_account import load_accountant
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
@@ -237,6 +238,7 @@ class Privacy(PluginBase, ABC):
         if not plugins["mirror"].has_whole_dual:
             raise UserError(f"{privacy} adds noise, which may leave the domain of the duals of "
                             f"`mirror={names['mirror']}`: leave mirror out, or choose another")  # fmt: skip
+        check_domain(plugins, names, "privacy")
         if self.hides_rows:
             check_losses_of_rows(plugins, names)
             if self.noises_steps:
