@@ -160,3 +160,20 @@ def verdict_row(
         "test": test,
         "note": lost,
     }
+
+
+def compare_measured(seed_kind: str, algo: str, says: str, larger: SeedValues, smaller: SeedValues) -> dict[str, str]:
+    """Return a row of claims.csv on whether one number is above another in each seed, in none, or in some.
+
+    A seed of which either number is NaN, as of a failed run, is lost.
+    """
+    seeds = {*larger, *smaller}
+    lost = {seed for seed in seeds if np.isnan([larger.get(seed, 0.0), smaller.get(seed, 0.0)]).any()}
+    larger = {seed: value for seed, value in larger.items() if seed not in lost}
+    smaller = {seed: value for seed, value in smaller.items() if seed not in lost}
+    holds, test = compare(larger, smaller, 1, seed_kind)
+    measured = ""
+    if larger and smaller:
+        measured = f"{np.median(average_seeds(larger)):.4g} and {np.median(average_seeds(smaller)):.4g}"
+    note = f"{len(lost)} of {len(seeds)} {seed_kind} lost" if lost else ""
+    return verdict_row(algo, says, measured, "the first above the second", holds, test=test, lost=note)

@@ -76,7 +76,8 @@ class Figure:
         draw: the name of a picture in fcorun.studies.figures.reproduce.
         verdicts: a check of the records beside the claims, in fcorun.studies.figures.papers: bounds (module fco),
             fixed_points or conditioning (fedsplit_figures), personalised (margins of personal models),
-            few_rounds (the cheapest method for each gap), faults_race (what liars, dropouts and rules change).
+            few_rounds (the cheapest method for each gap), faults_race (what liars, dropouts and rules change),
+            privacy_race (what privacy costs, and which method bears it best).
         panels: the metrics to draw, one in each panel. The pictures bytes_race and few_rounds need two, of which the
             first is drawn on a logarithmic axis, as a gap is; the picture identification needs [pattern_errors,
             suboptimality].
@@ -107,10 +108,12 @@ class Figure:
         "graph_race",
         "identification",
         "faults_race",
+        "privacy_race",
     ] = "curves"
-    verdicts: Literal["bounds", "fixed_points", "conditioning", "personalised", "few_rounds", "faults_race"] | None = (
-        None
-    )
+    verdicts: (
+        Literal["bounds", "fixed_points", "conditioning", "personalised", "few_rounds", "faults_race", "privacy_race"]
+        | None
+    ) = None
     panels: list[str] = field(default_factory=list)
     x: list[CurveAxis | str] = field(default_factory=lambda: ["rounds"])
     only: list[str] = field(default_factory=list)

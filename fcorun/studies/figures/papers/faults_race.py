@@ -9,7 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.reports.pictures.layout import COLOURS, add_legend, make_figure, pt
 from fcorun.reports.run_table import DataFrame
 from fcorun.studies.figures.figure_inputs import FigureInputs
-from fcorun.studies.figures.seed_comparison import SeedValues, average_seeds, collect_by_seed, compare, verdict_row
+from fcorun.studies.figures.seed_comparison import SeedValues, collect_by_seed, compare_measured
 
 _LIARS, _DROPOUT = "faults.liars", "faults.dropout"
 _MOST = 0.3  # the largest share of the figure
@@ -57,7 +57,7 @@ def draw_faults(inputs: FigureInputs) -> Any:
 def check_faults(inputs: FigureInputs) -> list[dict[str, str]]:
     """Report for each method what liars and dropouts change, and which rules help in each seed, in none or in some."""
     frame = _read_grid(inputs).assign(replicate=inputs.grid.replicates)
-    compare_seeds = partial(_compare, inputs.grid.seed_kind)
+    compare_seeds = partial(compare_measured, inputs.grid.seed_kind)
     rows = []
     for algo in dict.fromkeys(frame["algo"]):
         runs = frame[frame["algo"] == algo]
@@ -99,17 +99,3 @@ def _objectives(runs: DataFrame, rule: str, liars: float, dropout: float) -> See
     chosen = runs[(runs["aggregate"] == rule) & (runs[_LIARS] == liars) & (runs[_DROPOUT] == dropout)]
     values = chosen["tail_objective"].where(chosen["status"] != "diverged", np.inf)
     return collect_by_seed(chosen["aggregate"], chosen["replicate"], values).get(rule, {})
-
-
-def _compare(seed_kind: str, algo: str, says: str, larger: SeedValues, smaller: SeedValues) -> dict[str, str]:
-    """Return a row of claims.csv on whether one number is above another in each seed, in none, or in some."""
-    seeds = {*larger, *smaller}
-    lost = {seed for seed in seeds if np.isnan([larger.get(seed, 0.0), smaller.get(seed, 0.0)]).any()}
-    larger = {seed: value for seed, value in larger.items() if seed not in lost}
-    smaller = {seed: value for seed, value in smaller.items() if seed not in lost}
-    holds, test = compare(larger, smaller, 1, seed_kind)
-    measured = ""
-    if larger and smaller:
-        measured = f"{np.median(average_seeds(larger)):.4g} and {np.median(average_seeds(smaller)):.4g}"
-    note = f"{len(lost)} of {len(seeds)} {seed_kind} lost" if lost else ""
-    return verdict_row(algo, says, measured, "the first above the second", holds, test=test, lost=note)
