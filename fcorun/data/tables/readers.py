@@ -153,13 +153,7 @@ def read_table(
                 f"`data.{option}={column}`: a {ending} file has no named columns; leave `data.{option}` out"
             )
     if triples is not None:
-        if not has_named_columns:
-            raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give "
-                            f"`data.path`, one of {', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
-        if resident is False:
-            raise UserError(f"`data.resident=false`: the rows of {triples} are sparse and read whole: leave "
-                            "`data.resident` out")  # fmt: skip
-        roles = replace(roles, only=[])
+        roles = _choose_no_features(roles, triples, has_named_columns, resident)
     if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
         raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
@@ -191,9 +185,7 @@ def read_table(
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
     if triples is not None:
-        where = f"`data.triples={triples}`"
-        with explain_damage(where, PARQUET_ENDING):
-            rows = replace(rows, x=read_triples(find_file(triples, "data.triples="), where, len(rows.y)), frame=None)
+        rows = replace(rows, x=_read_features(triples, len(rows.y)), frame=None)
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
         others = " and ".join(f"data.{option}" for option in roles.metadata)
@@ -203,6 +195,27 @@ def read_table(
         _check_finite(rows.x, path, None)
     _check_finite(rows.y[:, None], path, f"target '{roles.target}'" if roles.target else "target y")
     return rows
+
+
+def _choose_no_features(roles: ColumnRoles, triples: str, has_named_columns: bool, resident: bool | str) -> ColumnRoles:
+    """Return the roles of columns where all features are in the file ``triples``.
+
+    Raises UserError for rows of a file without named columns, and for triples that are to stay on disk.
+    """
+    if not has_named_columns:
+        raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give `data.path`, "
+                        f"one of {', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
+    if resident is False:
+        raise UserError(f"`data.resident=false`: the rows of {triples} are sparse and read whole: leave "
+                        "`data.resident` out")  # fmt: skip
+    return replace(roles, only=[])
+
+
+def _read_features(triples: str, n_rows: int) -> SparseMatrix:
+    """Return the features of ``n_rows`` rows from a file of triples. Raises UserError."""
+    where = f"`data.triples={triples}`"
+    with explain_damage(where, PARQUET_ENDING):
+        return read_triples(find_file(triples, "data.triples="), where, n_rows)
 
 
 def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
