@@ -13,9 +13,9 @@ from ledger_plans import describe
 
 from fcorun.engine.schedule import Schedule
 from fcorun.results.models.inference_problem import InferenceOptions
+from fcorun.sites.plan.patients import effective_number, least_effective_number
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
-from fcorun.sites.tables.summed_sets import effective_number, least_effective_number
 from fcorun.sites.transport.messages import OwnerError
 from fcorun.studies.selection.selection_result import SelectOptions
 
@@ -85,7 +85,9 @@ def plans_of_weights() -> list[HostilePlan]:
             plans.append(HostilePlan(f"weight-{name}-{algo}", (*words, "data.weight=h"), {"h": column}))
         for n_rows, others in ((9, 0.5), (10, 0)):
             words = (*words, "data.weight=h")
-            plans.append(HostilePlan(f"weight-{n_rows}-rows-{algo}", words, {"h": mark(1, others, n_rows)}, at=""))
+            column = {"h": mark(1, others, n_rows)}
+            at = "run" if others == 0 and algo != "fedavg" else ""  # a Hessian of ten rows
+            plans.append(HostilePlan(f"weight-{n_rows}-rows-{algo}", words, column, at=at))
     held_out = {"s": lambda frame: np.where(ROW < 20, "validation", "train")}
     held_out["h"] = lambda frame: ((ROW >= 20) | (ROW == TARGET)).astype(int)
     words = ("data.weight=h", "data.split=s", "data.validation=null")
@@ -124,7 +126,7 @@ def plans_of_splits() -> list[HostilePlan]:
     plans += [
         HostilePlan("validation-none", ("data.validation=0.001",), at=""),  # no row
         HostilePlan("test-none", ("data.test=0.001",), at="run"),
-        HostilePlan("group-split", ("data.group=h", "data.validation=0.1"), {"h": mark("me", "rest")}, at=""),  # no row
+        HostilePlan("group-split", ("data.group=h", "data.validation=0.1"), {"h": mark("me", "rest")}),
     ]
     return plans
 
@@ -253,7 +255,7 @@ def plans_of_steps() -> list[HostilePlan]:
     groups = {"few": lambda frame: ROW % 6, "many": lambda frame: np.minimum(ROW, 48), "rows": lambda frame: ROW}
     for name, column in groups.items():
         infer = InferenceOptions(cluster="group")
-        at = "accept" if name == "few" else ""
+        at = {"few": "accept", "many": "run", "rows": ""}[name]  # the Hessian of 49 groups, one of them of 12 rows
         plans.append(HostilePlan(f"infer-groups-{name}", ("data.group=h",), {"h": column}, at=at, infer=infer))
     plans += [
         HostilePlan("batch-all", ("batch_size=60",), at=""),

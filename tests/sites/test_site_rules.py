@@ -13,6 +13,7 @@ from three_sites import plan_of, sites_of, write_tables
 from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import is_missing
 from fcorun.experiment.prepare import prepare
+from fcorun.sites.plan.patients import effective_number
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
@@ -21,7 +22,6 @@ from fcorun.sites.server.server import Server, agree
 from fcorun.sites.site.acceptance import describe_site, open_checked_site
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.planned_table import has_short_batch
-from fcorun.sites.tables.summed_sets import effective_number
 from fcorun.sites.transport.connections import InProcessConnections
 from fcorun.sites.transport.messages import Message
 from fcorun.studies.selection.selection_result import SelectOptions
@@ -100,7 +100,7 @@ def test_weights_of_few_rows_are_refused_at_check_and_in_a_run(weights, is_refus
 
 def test_weights_of_few_rows_of_a_fold_or_of_held_out_rows_are_refused():
     change(w=first(20), part=first(30, values=("x", "y")))
-    marked = ("data.weight=w", "data.fold=part", "data.fold_names=[x,y]")
+    marked = ("data.weight=w", "data.fold=part", "data.fold_names=[x,y]", "data.ignore=[ward]")
     plan = selection_of(*marked)  # fold y has no weight, and fold x all
     check(plan)
     change(w=first(32))  # two rows of fold y
@@ -374,14 +374,14 @@ def test_hessians_that_clients_fit_alone_count_the_rows_of_each_client():
     for algo, is_alone in (("newton", False), ("adap", False), ("dlsa", True), ("meta_analysis", True)):
         policy = Policy()
         plan = plan_of(f"algo={algo}", *clients, *(() if algo != "adap" else ("reg=l1", "reg.strength=0.1")))
-        policy.check_rows(plan, [46, 15], 5)
+        policy.check_rows(plan, 61, [46, 15], 5)
         with (
             fails(f"algo={algo} sends a Hessian of 5 features, and a client of this site has 14")
             if is_alone
             else (nullcontext())
         ):
-            policy.check_rows(plan, [46, 14, 0], 5)
-        replace(policy, alone="allow").check_rows(plan, [46, 14], 5)
+            policy.check_rows(plan, 60, [46, 14, 0], 5)
+        replace(policy, alone="allow").check_rows(plan, 60, [46, 14], 5)
 
 
 # -- real tables
@@ -428,7 +428,8 @@ def test_codes_of_missing_values_are_none_of_groups_and_splits():
     patients = [f"{number:02}" for number in range(30)] * 2
     change(patient_no=patients, visit=np.where(np.arange(60) % 30 % 4 < 3, "train", "validation"))
     plan = plan_of("data.group=patient", "data.split=visit", "algo=gram")
-    site = check(plan, rename={"patient_no": "patient"}, na=["9", "train"])
+    policy = Policy(min_rows=7, alone="allow")
+    site = check(plan, policy, rename={"patient_no": "patient"}, na=["9", "train"])
     assert site.table.rows.group.tolist() == patients
     assert site.table.n_rows.tolist() == [[46, 14, 0]]
 

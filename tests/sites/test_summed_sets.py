@@ -11,8 +11,9 @@ from site_tables import save
 from fcorun.base.config import build
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.columns import SplineColumn
+from fcorun.sites.plan.patients import Patients, effective_number
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.tables.summed_sets import SummedSets, effective_number, single_out_rows
+from fcorun.sites.tables.summed_sets import SummedSets, single_out
 from fcorun.sites.tables.table_agreement import check_curve
 from fcorun.sites.tables.table_rows import SiteTable, read_site_table
 
@@ -123,15 +124,18 @@ def test_rows_of_weight_0_are_the_difference_of_two_sums():
     check_curve(read_table(frame.assign(weight=1.0), 4, weight="weight"), column)
 
 
+def draw_sets(rng: np.random.Generator, n: int, share_of_weight: float) -> SummedSets:
+    weight = (rng.random(n) < share_of_weight).astype(float)
+    return SummedSets(rng.random(n) < 0.9, rng.integers(0, 3, n), rng.integers(0, 4, n), Patients(weight))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_each_set_is_a_union_of_cells(seed):
     rng = np.random.default_rng(seed)
     n = 200
-    sets = SummedSets(rng.random(n) < 0.9, rng.integers(0, 3, n), rng.integers(0, 4, n), rng.random(n) < 0.8)
-    selected = rng.random(n) < 0.3
+    sets = draw_sets(rng, n, share_of_weight=0.8)
     cells = (sets.client * 4 + sets.fold) * 2 + sets.has_weight
     for rows, _ in sets.list_sets(np.ones(n, bool)):
-        assert (rows & selected).sum() == sets.count_cells(selected & np.isin(cells, cells[rows & sets.in_split])).sum()
         assert rows.sum() == sum((sets.in_split & (cells == cell)).sum() for cell in np.unique(cells[rows]))
 
 
@@ -140,7 +144,7 @@ def test_each_cell_is_a_set(seed):
     """A server has the sum of each cell by subtraction: of rows of weight 0 within one fold of one client, too."""
     rng = np.random.default_rng(seed)
     n = 300
-    sets = SummedSets(rng.random(n) < 0.9, rng.integers(0, 3, n), rng.integers(0, 4, n), rng.random(n) < 0.7)
+    sets = draw_sets(rng, n, share_of_weight=0.7)
     listed = {rows.tobytes() for rows, _ in sets.list_sets(np.ones(n, bool))}
     cells = (sets.client * 4 + sets.fold) * 2 + sets.has_weight
     for cell in np.unique(cells[sets.in_split]):
@@ -165,7 +169,7 @@ def test_functions_that_single_out_a_row_have_the_largest_share_of_it(seed):
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(30, 3)) * [1.0, 1e3, 1e-3]
     features[7] *= 100
-    functions = single_out_rows(features, 3)
+    functions = single_out(features, 3)
     assert len(functions)
     assert min(map(effective_number, np.abs(functions))) < 3
     least_share = (functions**2).max(axis=1) / (functions**2).sum(axis=1)

@@ -11,6 +11,7 @@ from recorded_studies import NAMES, RecordedSite, write_tables
 
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.messages.message_kind import Stage, list_kinds
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
@@ -19,7 +20,7 @@ from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.request_checks import FewRowsError
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.summed_sets import column_tells_few_rows
+from fcorun.sites.tables.summed_sets import column_tells_few
 from fcorun.sites.transport.connections import InProcessConnections
 
 SPLITS = ("train", "validation", "test")
@@ -226,11 +227,11 @@ def test_a_site_refuses_a_fill_that_tells_the_row_with_a_gap(split):
 def test_ordinary_numbers_of_twenty_held_out_rows_are_not_refused():
     rng = np.random.default_rng(2)
     for draw in (rng.normal, rng.exponential, partial(rng.poisson, 1.0), partial(rng.lognormal, 0.0, 0.5)):
-        assert not any(column_tells_few_rows(draw(size=20), Policy().min_cell, False) for _ in range(500))
+        assert not any(column_tells_few(draw(size=20), Patients(), Policy().min_cell, False) for _ in range(500))
 
 
 def test_one_number_in_a_fold_is_refused_and_the_largest_of_a_dozen_is_not():
     numbers = np.append(np.zeros(11), 90.0)
-    assert column_tells_few_rows(numbers, 3, is_difference=True)
-    assert column_tells_few_rows(numbers + np.arange(12), 3, is_difference=False)
-    assert not column_tells_few_rows(numbers + np.arange(12), 3, is_difference=True)
+    assert column_tells_few(numbers, Patients(), 3, is_difference=True)
+    assert column_tells_few(numbers + np.arange(12), Patients(), 3, is_difference=False)
+    assert not column_tells_few(numbers + np.arange(12), Patients(), 3, is_difference=True)

@@ -139,7 +139,7 @@ def test_a_site_may_have_many_clients_in_any_order():
     sites = save(tables)
     for more in ({}, {"validation": ["9", "21"], "test": 0.2}, {"group": "patient", "test": 0.2}, {"fold": "part"}):
         options = options_of(client="hospital", standardize="pooled", **more)
-        route = go(options, sites)
+        route = go(options, sites, Policy(min_rows=2))
         assert_same_data(route, options, "hospital")
     assert sorted(route.agreement.clients, key=int) == ["1", "2", "3", "9", "10", "21", "33"]
     pairs = zip(route.agreement.training_clients, route.agreed.training_sites, strict=True)

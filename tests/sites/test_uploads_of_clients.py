@@ -9,13 +9,13 @@ from three_sites import plan_of
 from fcorun.base.errors import UserError
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.meta_analysis import compute_record_intervals
+from fcorun.sites.plan.patients import least_effective_number
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.trial import try_plan
 from fcorun.sites.site.acceptance import open_checked_site
 from fcorun.sites.site.site import Site
-from fcorun.sites.tables.summed_sets import least_effective_number
 from fcorun.studies.selection.selection_result import SelectOptions
 
 META = ("algo=meta_analysis", "data.standardize=none", "data.validation=0", "rounds=1")

@@ -16,6 +16,7 @@ from fcorun.data.datasets.dataset import Features
 from fcorun.data.rows.rows import Rows
 from fcorun.experiment.optimum import MAX_GRADIENTS
 from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.sites.plan.patients import Patients, are_few
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES
 from fcorun.sites.plan.site_options import Obstacles
@@ -29,8 +30,8 @@ class Policy:
 
     Attributes:
         min_rows: the least number of rows of each set that an answer sums over: the training, validation or test rows
-            of a client or group, and its training rows with a number in a column with gaps. With missing=indicator
-            also its training rows with a gap. It bounds a batch, too.
+            of a client, and its training rows with a number in a column with gaps. With missing=indicator also its
+            training rows with a gap. It bounds a batch, too. All rows but those of a batch count as ``Patients``.
         min_cell: the least count of a level, of a class in a split or fold, of training rows with a gap in a column of
             text, of held-out rows with and without a gap, of a sum of scores, and of a cell of a histogram.
         alone: whether a Hessian of fewer than three rows for each feature may leave the site; of each client's rows
@@ -104,28 +105,34 @@ class Policy:
                           )  # fmt: skip
         Obstacles(errors).raise_any()
 
-    def check_rows(self, plan: Plan, rows_by_client: Sequence[int], features: int, where: str = "") -> None:
-        """Raise UserError if the Hessian of so few rows, ``where``, may not leave the site; a masked one always may.
+    def check_rows(
+        self, plan: Plan, n_patients: float, by_client: Sequence[float], features: int, where: str = ""
+    ) -> None:
+        """Raise UserError if the Hessian of so few patients, ``where``, may not leave the site; a masked one may.
 
         A site without training rows sends none. Where clients fit their own losses, an upload has a Hessian, or the
         variances that follow from one, of the rows of each client.
+
+        Args:
+            n_patients, by_client: what ``SiteTable.count_in_hessian`` returns.
         """
         algo = plan.algorithm
         sender = f"algo={plan.experiment.names['algo']}" if algo.traits.hessian or algo.traits.local_fits else ""
         if plan.infer is not None and not where:  # of all training rows
             sender = sender or "--infer"
-        rows = sum(rows_by_client)
         owner = "this site"
         if algo.traits.local_fits:
-            rows = min((count for count in rows_by_client if count), default=0)
+            n_patients = min((count for count in by_client if count), default=0)
             owner = "a client of this site"
-        if not sender or not rows or self.alone == "allow" or plan.is_masked:
+        if not sender or not n_patients or self.alone == "allow" or plan.is_masked:
             return
         needed = _ROWS_PER_FEATURE * features
-        if rows < needed:
-            raise UserError(f"{sender} sends a Hessian of {features} features, and {owner} has {rows} training "
-                            f"rows{where}, fewer than {needed}: its owner may allow it by policy.alone=allow, or the "
-                            "plan sends none")  # fmt: skip
+        if n_patients < needed:
+            has_columns = plan.shared_options.weight or plan.shared_options.group
+            counted = ", where they count by weights and groups" if has_columns else ""
+            raise UserError(f"{sender} sends a Hessian of {features} features, and {owner} has {int(n_patients)} "
+                            f"training rows{where}{counted}, fewer than {needed}: its owner may allow it by "
+                            "policy.alone=allow, or the plan sends none")  # fmt: skip
 
     def check_rare_features(
         self,
@@ -156,7 +163,9 @@ class Policy:
         # the Hessian of least squares is the same at all models
         if not sends_several or isinstance(plan.experiment.objective, LeastSquares) or self.alone == "allow":
             return
-        has_weight = np.ones(len(rows), bool) if rows.weight is None else rows.weight > 0
+        patients = Patients.of_rows(rows)
+        has_weight = patients.has_weight(len(rows))
+        patients = patients.take(has_weight)
         x = np.asarray(rows.x)[has_weight]
         client = rows.known_client[has_weight]
         scales_by_client = features.standardized and features.standardized["by"] == "per_client"
@@ -165,15 +174,15 @@ class Policy:
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
         rarity = []
         for name, part in curve_parts:
-            rarity.append((f"a spline of '{name}' may be 0 but", int(part[rows.row][has_weight].sum())))
+            rarity.append((f"a spline of '{name}' may be 0 but", part[rows.row][has_weight]))
         for name, column in zip(features.names, x.T, strict=True):
-            n_rare = 0  # rows that do not have the most frequent value
+            is_rare = np.zeros(len(column), bool)
             for m in np.unique(client):
-                values = column[client == m]
-                n_rare += len(values) - int(np.unique(values, return_counts=True)[1].max(initial=0))
-            rarity.append((f"the feature '{name}' has other values than its most frequent one", n_rare))
-        for what, n_rare in rarity:
-            if 0 < n_rare < needed:
+                values, counts = np.unique(column[client == m], return_counts=True)
+                is_rare |= (client == m) & (column != values[counts.argmax()])
+            rarity.append((f"the feature '{name}' has other values than its most frequent one", is_rare))
+        for what, is_rare in rarity:
+            if are_few(patients.count(is_rare), needed):
                 raise UserError(f"the plan sends Hessians of several models, and {what} in fewer than {needed} "
                                 f"training rows of this site{where}, which would tell these rows: add its column to "
                                 "data.ignore of the plan, plan an algo that sends gradients, or the site's owner "

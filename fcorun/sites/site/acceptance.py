@@ -338,6 +338,7 @@ def _prepare_entry(
     """Return the entry of a plan in the ledger, without tokens, and the columns that the plan reads."""
     options = accepted.options
     sets, labels = divide_rows(plan, table)
+    group = plan.shared_options.group or ""
     entry = LedgerEntry(
         plan=plan.digest,
         title=f"{plan.shared_options.target} over {Path(options.path).name}",
@@ -350,6 +351,7 @@ def _prepare_entry(
         overlap=accepted.overlap,
         codes=number_codes(table, options),
         by_client=table.sums_by_client,
+        group=options.own_names.get(group, group),
     )
     return entry, list_read_columns(table, options, accepted.policy.row_id)
 

@@ -30,9 +30,9 @@ from fcorun.results.inference.sums import (
 )
 from fcorun.results.models.inference_problem import feature_scaling, make_model_rows
 from fcorun.sites.plan.messages.interval_messages import name_group_counts
+from fcorun.sites.plan.patients import effective_number
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.tables.summed_sets import effective_number
 from fcorun.sites.tables.table_rows import SiteTable
 
 _SLACK = 1e-5  # between a value and 0 or 1

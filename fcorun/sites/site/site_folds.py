@@ -78,9 +78,10 @@ class SiteFolds:
             fold,
             cells=FoldCells.read(table, agreement, encoding, site_data),
         )
-        for rows_by_client in (*folds.counts.held_out.T.tolist(), *folds.counts.train.T.tolist()):
-            features = site_data.train.x.shape[1]
-            policy.check_rows(plan, rows_by_client, features, " in a fold, or in all others")
+        for k in range(selection.n_folds):
+            for rows in (row_folds == k, row_folds != k):
+                in_hessian = table.count_in_hessian(rows)
+                policy.check_rows(plan, *in_hessian, site_data.train.x.shape[1], " in a fold, or in all others")
         curve_parts = list_curve_parts(table, encoding)
         for k in range(selection.n_folds):
             rows = site_data.train.take(np.flatnonzero(fold != k))

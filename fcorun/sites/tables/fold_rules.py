@@ -1,6 +1,7 @@
 """The folds of a site's training rows, and the rules on them: answers tell the rows of a fold from all others.
 
-The rows of a fold are the difference of two subsets that are summed, so that all rules on sets hold for them, too. The
+The rows of a fold are the difference of two subsets that are summed, so that all rules on sets hold for them, too. All
+other rows are the union of folds, and keep the rules where each fold does. The
 site's own table tells whether they hold, but for what ``SiteFolds`` checks. A column whose gaps are filled by one
 number adds to such a difference the values of the measured rows alone, and a level its count: none of a client, or as
 many as the policy says.
@@ -16,6 +17,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.rows import Rows
 from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.encoding import Encoding
+from fcorun.sites.plan.patients import are_few
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.site_options import Obstacles, OwnTableError
 from fcorun.sites.tables.table_rows import SiteTable, make_few_rows_error
@@ -39,31 +41,27 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
     index = table.client_rows.client_index
     obstacles = Obstacles()
     if plan.selection.by == "rows":
+        counts = _count_in_folds(table, training, fold, n_folds)
         for m in np.flatnonzero(table.n_rows[:, 0]).tolist():
-            client_rows = training & (index == m)
-            for k in range(n_folds):
-                sets = (client_rows & (fold == k), client_rows & (fold != k))
-                few = [rows for rows in sets if table.effective_rows(rows) < table.policy.min_rows]
-                if few:
-                    cure = "mark more of its rows" if plan.shared_options.fold else "plan fewer folds"
-                    obstacles.add([make_few_rows_error(table, m, few[0], f"training rows{_WHERE}", cure)])
-                    break
+            k = int(counts[m].argmin())
+            if counts[m, k] < table.policy.min_rows:
+                cure = "mark more of its rows" if plan.shared_options.fold else "plan fewer folds"
+                in_fold = training & (index == m) & (fold == k)
+                obstacles.add([make_few_rows_error(table, m, in_fold, f"training rows{_WHERE}", cure)])
     if table.options.target_task.has_events:  # a client without events passes
-        is_event = training & (table.rows.y > 0)
-        counts = np.zeros((len(table.clients), n_folds), int)
-        np.add.at(counts, (index[is_event], fold[is_event]), 1)
-        for m in np.flatnonzero(have_few(counts, least).any(axis=1)):
-            few_events = (f"client '{table.clients[m]}' has fewer than {least} events{_WHERE}, the least that "
-                          "policy.min_cell of this site allows: plan fewer folds, or leave the client out")  # fmt: skip
+        counts = _count_in_folds(table, training & (table.rows.y > 0), fold, n_folds)
+        for m in np.flatnonzero(are_few(counts, least).any(axis=1)):
+            few_events = (f"client '{table.clients[m]}' has fewer than {least} events{_WHERE}, "
+                          f"{table.allowed('min_cell')}: plan fewer folds, or leave the client out")  # fmt: skip
             obstacles.add([UserError(few_events)])
     if table.labels is not None:
-        labels, number = np.unique(table.labels[training], return_inverse=True)
-        counts = np.zeros((len(labels), n_folds), int)
-        np.add.at(counts, (number, fold[training]), 1)
         kind = table.options.target_task.target_noun
-        for label in labels[have_few(counts, least).any(axis=1)].tolist():
-            sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{_WHERE}, the least "
-                        "that policy.min_cell of this site allows: plan fewer folds")  # fmt: skip
+        for label in np.unique(table.labels[training]).tolist():
+            part = np.where(training & (table.labels == label), fold, -1)
+            if not are_few(table.patients.count_parts(part, n_folds), least).any():
+                continue
+            sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{_WHERE}, "
+                        f"{table.allowed('min_cell')}: plan fewer folds")  # fmt: skip
             obstacles.add([OwnTableError(f"{sentence} ({kind} '{label}')", sentence)])
     for name in table.kinds:
         obstacles.add(_find_few(table, name, _list_cells(table, name), fold, n_folds))
@@ -86,10 +84,10 @@ class _Cell(NamedTuple):
     rule: str
 
 
-def have_few(counts: np.ndarray, least: int) -> np.ndarray:
-    """Return where the counts in folds, (..., K), or those in all other folds, are fewer than ``least``, but some."""
-    rest = counts.sum(axis=-1, keepdims=True) - counts
-    return ((counts > 0) & (counts < least)) | ((rest > 0) & (rest < least))
+def _count_in_folds(table: SiteTable, rows: np.ndarray, fold: np.ndarray, n_folds: int) -> np.ndarray:
+    """Return how many patients the training rows of a mask stand for, of each client in each fold, (M, K)."""
+    part = np.where(rows, table.client_rows.client_index * n_folds + fold, -1)
+    return table.patients.count_parts(part, len(table.clients) * n_folds).reshape(-1, n_folds)
 
 
 def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, n_folds: int) -> None:
@@ -111,14 +109,11 @@ def _find_few(
 ) -> Iterator[UserError]:
     """Yield an error for the first of the cells of a column that has few rows in a fold, or in all others."""
     for cell in cells:
-        rows = cell.rows & table.masks[0]
-        counts = np.zeros((len(table.clients), n_folds), int)
-        np.add.at(counts, (table.client_rows.client_index[rows], fold[rows]), 1)
         least = getattr(table.policy, cell.rule)
-        few = np.argwhere(have_few(counts, least))
+        few = np.argwhere(are_few(_count_in_folds(table, cell.rows & table.masks[0], fold, n_folds), least))
         if len(few):
             sentence = (f"column '{name}' has {cell.content} in fewer than {least} training rows of a client in fold "
-                        f"{few[0][1] + 1}, or in all others, the least that policy.{cell.rule} of this site allows: "
+                        f"{few[0][1] + 1}, or in all others, {table.allowed(cell.rule)}: "
                         f"plan fewer folds, another data.missing, or data.ignore=[{name}]")  # fmt: skip
             yield OwnTableError(f"{sentence} ({cell.for_owner})", sentence)
             return

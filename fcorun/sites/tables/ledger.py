@@ -2,7 +2,8 @@
 
 Two honest plans whose sets differ by one row hand over this row, as the difference of two sums. So a site answers a
 plan only if each *cell*, the rows that lie in the same released sets of all plans, is empty or has ``policy.min_rows``
-rows. A plan is refused for the cells that it makes; smaller cells that were there before are no reason.
+rows. A plan is refused for the cells that it makes; smaller cells that were there before are no reason. Where any of
+the plans names patients by ``data.group``, a cell has as many of them, too, by the cells of each such column.
 
 Identity of rows. The ledger knows the files that plans have read, each by the digest of its bytes. Columns have the
 names of the owner's file, whatever plans call them. Rows of one file are known by their place. A row of another file is
@@ -44,6 +45,7 @@ import numpy as np
 from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.system import locks
 from fcorun.base.system.files import write_atomically
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
 from fcorun.sites.tables.ledger_rows import ReleasedSet, gap_token, make_tokens
@@ -398,8 +400,33 @@ def _number_cells(labels: np.ndarray) -> np.ndarray:
     return pd.DataFrame(labels).groupby(list(range(labels.shape[1]))).ngroup().to_numpy()
 
 
+def _list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray]) -> list[Patients]:
+    """Return the patients of all rows: rows by themselves, and by each column that is the group of a plan.
+
+    Args:
+        numbers: the number of each row of a file among all rows, by its reading.
+    """
+    n_rows = 1 + max((int(number.max(initial=_NO_ROW)) for number in numbers.values()), default=_NO_ROW)
+    patients = [Patients()]
+    for name in sorted({entry.group for entry in entries} - {""}):
+        patient = np.arange(n_rows)  # of rows of a file whose groups no plan has read
+        readers = [entry for entry in entries if name in entry.tokens]
+        if readers:
+            rows = np.concatenate([numbers[entry.reading] for entry in readers])
+            tokens = np.concatenate([entry.tokens[name] for entry in readers])
+            patient[rows] = n_rows + np.unique(tokens, return_inverse=True)[1]
+        patients.append(Patients(number=patient))
+    return patients
+
+
+def _count_patients(cells: np.ndarray, patients: Sequence[Patients]) -> np.ndarray:
+    """Return for how many patients each cell of rows stands, the least number by any column of groups."""
+    n_cells = int(cells.max(initial=-1)) + 1
+    return np.min([of_column.count_parts(cells, n_cells) for of_column in patients], axis=0)
+
+
 def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[str]:
-    """Return a sentence for each cell of fewer than ``min_rows`` rows that the last plan makes.
+    """Return a sentence for each cell of fewer than ``min_rows`` rows or patients that the last plan makes.
 
     A plan that divides a file as an earlier one did, and reads no new column of the file, makes none. A cell that was
     there before is not made by the plan, and neither is a whole set of the plan, whose size other rules bound.
@@ -411,10 +438,11 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     labels, numbers = _identify_rows(entries)
     cells = _number_cells(labels)
     sizes = np.bincount(cells)
+    counts = _count_patients(cells, _list_patients(entries, numbers))
     n_in_set = np.bincount(labels[:, -1])
     unchanged = _find_unchanged(earlier, numbers, cells)
     sentences = []
-    for cell in np.flatnonzero(sizes < min_rows).tolist():
+    for cell in np.flatnonzero(counts < min_rows).tolist():
         row = int((cells == cell).argmax())
         label = int(labels[row, -1])
         is_whole_set = label != IN_NO_SET and sizes[cell] == n_in_set[label]
@@ -425,7 +453,8 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
             entry = entries[plan]
             set_text = f"{entry.describe_set(int(labels[row, plan]))} of plan {entry.plan[:8]}.."
             sets.append(f"{set_text} (accepted {entry.accepted}, {entry.title})")
-        begin = f"{sizes[cell]} rows are {newest.describe_set(label)} of this plan and were"
+        few_patients = f" of fewer than {min_rows} patients" if sizes[cell] >= min_rows else ""
+        begin = f"{sizes[cell]} rows{few_patients} are {newest.describe_set(label)} of this plan and were"
         if sizes[cell] == 1:
             begin = f"1 row is {newest.describe_set(label)} of this plan and was"
         sentences.append(f"{begin} {' and '.join(sets)}")
@@ -433,14 +462,15 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
 
 
 def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, str], min_cell: int) -> list[str]:
-    """Return a sentence for each column in which the last plan and earlier ones tell few rows: below ``min_cell``.
+    """Return a sentence for each column in which the last plan and earlier ones tell few: below ``min_cell``.
 
-    The rows are training rows with the same codes in all plans, and of the same client where a plan tells sums by
-    client. Rows that the last plan alone, or the earlier ones without it, tell apart are no reason.
+    They are rows, and patients where plans name them: training rows with the same codes in all plans, and of the same
+    client where a plan tells sums by client. Rows that the last plan alone, or the earlier ones without it, tell apart
+    are no reason.
     """
     *earlier, newest = entries
     earlier = [entry for entry in earlier if entry.codes.keys() & newest.codes.keys()]
-    if all(entry.reading == newest.reading for entry in earlier):
+    if all(entry.reading == newest.reading for entry in entries):
         numbers = {newest.reading: np.arange(len(newest.labels))}
     else:
         numbers = _identify_rows(entries)[1]
@@ -449,6 +479,7 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
         return values[entry.is_training][numbers[entry.reading][entry.is_training].argsort()]
 
     rows = sort_training_rows(newest, numbers[newest.reading])
+    patients = [of_column.take(rows) for of_column in _list_patients(entries, numbers)]
     alike = [entry for entry in earlier if np.array_equal(sort_training_rows(entry, numbers[entry.reading]), rows)]
     sentences = []
     for name in newest.codes:
@@ -458,24 +489,27 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
             codings.append(sort_training_rows(entry, np.column_stack([entry.codes[name], entry.client])))
         if not plans or not len(rows):
             continue
-        sizes = _count_alike(codings)
-        is_told = (sizes < min_cell) & (sizes < _count_alike(codings[:-1])) & (sizes < _count_alike(codings[-1:]))
+        counts = _count_alike(codings, patients)
+        is_told = counts < min_cell
+        is_told &= counts < _count_alike(codings[:-1], patients)
+        is_told &= counts < _count_alike(codings[-1:], patients)
         if is_told.any():
-            n_told = sizes[is_told].min()
-            rows = "1 training row has" if n_told == 1 else f"{n_told} training rows have"
+            cells = _number_cells(np.column_stack(codings))
+            n_told = np.bincount(cells)[cells[is_told]].min()
+            told = "1 training row has" if n_told == 1 else f"{n_told} training rows have"
             plan = plans[-1]
             shared = rename.get(name, name)
             in_file = f" ('{name}' in the file)" if shared != name else ""
-            sentences.append(f"{rows} a level of '{shared}'{in_file} that this plan sums up otherwise than earlier "
+            sentences.append(f"{told} a level of '{shared}'{in_file} that this plan sums up otherwise than earlier "
                              f"ones, the last of them plan {plan.plan[:8]}.. (accepted {plan.accepted}, {plan.title}), "
                              f"and that data.ignore=[{shared}] in the plan leaves out")  # fmt: skip
     return sentences
 
 
-def _count_alike(codings: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the number of rows that are like each row, (n,), in all columns of arrays of n lines."""
+def _count_alike(codings: Sequence[np.ndarray], patients: Sequence[Patients]) -> np.ndarray:
+    """Return for how many patients the rows stand that are like each row, (n,), in all columns of arrays of n lines."""
     cells = _number_cells(np.column_stack(codings))
-    return np.bincount(cells)[cells]
+    return _count_patients(cells, patients)[cells]
 
 
 def keep_fills(

@@ -38,6 +38,7 @@ class LedgerEntry:
         knots: the knots of each column with a spline.
         codes: the code of each row by column of levels, after rare levels became one, numbered, (N,).
         by_client: whether sums of single clients leave.
+        group: the column of the file whose values the plan takes for patients; "": none.
         tokens: the tokens of columns that no earlier entry on the same reading has, (N,) by column.
     """
 
@@ -55,6 +56,7 @@ class LedgerEntry:
     knots: Mapping[str, Sequence[float]] = field(default_factory=dict)
     codes: Mapping[str, np.ndarray] = field(default_factory=dict)
     by_client: bool = False
+    group: str = ""
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def has_same_sets(self, other: "LedgerEntry") -> bool:
@@ -112,6 +114,7 @@ class LedgerEntry:
             "fills",
             "knots",
             "by_client",
+            "group",
         )
         header: dict[str, Any] = {name: getattr(self, name) for name in names}
         header |= {"sets": [asdict(released) for released in self.sets], "columns": list(self.tokens)}

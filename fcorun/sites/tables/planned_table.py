@@ -1,6 +1,6 @@
 """The table of a site, read as the plan and the policy say, and the rules beyond those on the numbers of its rows.
 
-These are on dominance, minibatches, events, groups, and personal models. Dominance: few rows must not outweigh all
+These are on dominance, minibatches, events, and personal models. Dominance: few rows must not outweigh all
 others in a column, less any constant. A sum of products with a column in which one row has another number than all
 others is that row: X'X, the sums of features times targets, and the difference of weighted and plain sums, less a
 multiple of the plain sum.
@@ -19,11 +19,12 @@ from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.robust import Huber, Quantile
 from fcorun.results.models.client_intercepts import has_finite_intercepts
+from fcorun.sites.plan.patients import are_few
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import Obstacles, OwnTableError, SiteOptions, for_owner_alone
 from fcorun.sites.tables.fold_rules import check_folds, draw_row_folds
-from fcorun.sites.tables.summed_sets import SummedSet, SummedSets, column_tells_few_rows
+from fcorun.sites.tables.summed_sets import SummedSet, SummedSets, column_tells_few
 from fcorun.sites.tables.table_description import describe_table
 from fcorun.sites.tables.table_rows import ROWS, SiteTable, read_site_table
 
@@ -49,8 +50,6 @@ def read_planned_table(plan: Plan, options: SiteOptions, policy: Policy) -> Site
         checks.append(check_classes_of_trained_clients)
     if plan.experiment.objective.client_intercepts:
         checks.append(partial(check_intercepts, plan))
-    if plan.infer is not None and plan.infer.cluster == "group":
-        checks.append(check_groups)
     table = read_site_table(
         plan.shared_options,
         options,
@@ -119,17 +118,19 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
             if split > 0:
                 cure = f"hold out more rows or none (data.validation=0, data.test=0), {cure}"
             error = UserError(f"few {rows} rows{where} outweigh all others in the column '{name}': their numbers "
-                              f"differ from the others like fewer than {least} equal rows, the least that "
-                              f"policy.min_cell of this site allows: {cure}, or mend outliers in the file")  # fmt: skip
+                              f"differ from the others like fewer than {least} equal rows, "
+                              f"{table.allowed('min_cell')}: {cure}, or mend outliers in the file")  # fmt: skip
             obstacles.add([error])
     # A target of three numbers, one of which few training rows have, where intervals are planned: at a model of 0, the
     # Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and r^2 for residuals r.
     # They tell the sums over the rows of each of three values.
     if plan.infer is not None and options.target_task.is_quantity:
-        counts = np.unique(table.rows.y[table.masks[0]], return_counts=True)[1]
-        if len(counts) == 3 and counts.min() < least:
+        training = table.masks[0]
+        values = np.unique(table.rows.y[training])
+        counts = [table.patients.count(training & (table.rows.y == value)) for value in values[:3]]
+        if len(values) == 3 and min(counts) < least:
             error = UserError(f"'{options.target}' has three values, and one of them in fewer than {least} training "
-                              "rows, the least that policy.min_cell of this site allows, which intervals would tell: "
+                              f"rows, {table.allowed('min_cell')}, which intervals would tell: "
                               "plan without --infer, or leave the site out")  # fmt: skip
             obstacles.add([error])
     obstacles.raise_any()
@@ -158,12 +159,12 @@ def _find_few_rows(table: SiteTable, sums: SummedSets, numbers: np.ndarray, spli
     has_gaps = bool((sums.in_split & ~has_number).any())
     least = table.policy.min_cell
     for summed in sums.list_sets(has_number):
-        n_rows = summed.rows.sum()
-        is_weighted = sums.has_weight[summed.rows].all() or not summed.is_difference
-        if split == 0 and n_rows < table.policy.min_rows and is_weighted:  # refused by another rule
+        patients = table.patients.take(summed.rows)
+        n_patients = table.patients.count(summed.rows)
+        if split == 0 and n_patients < table.policy.min_rows:  # refused by another rule
             continue
-        is_few_beside_gaps = split > 0 and has_gaps and n_rows < least
-        if is_few_beside_gaps or column_tells_few_rows(numbers[summed.rows], least, summed.is_difference):
+        is_few_beside_gaps = split > 0 and has_gaps and n_patients < least
+        if is_few_beside_gaps or column_tells_few(numbers[summed.rows], patients, least, summed.is_difference):
             return summed
     return None
 
@@ -220,10 +221,10 @@ def check_events(table: SiteTable) -> None:
     A partial likelihood is a sum over events: that of few events tells much of their rows.
     """
     minimum = table.policy.min_cell
-    events = table.count_rows(table.rows.y > 0)
-    for m, split in zip(*np.nonzero((events > 0) & (events < minimum)), strict=True):
+    events = table.count_patients(table.rows.y > 0)
+    for m, split in zip(*np.nonzero(are_few(events, minimum)), strict=True):
         raise UserError(f"client '{table.clients[m]}' has fewer than {minimum} events among its {SPLITS[split]} rows, "
-                        "the least that policy.min_cell of this site allows: give other data.validation and "
+                        f"{table.allowed('min_cell')}: give other data.validation and "
                         "data.test, or leave the client out")  # fmt: skip
     if table.masks[0].any() and not events[:, 0].any():
         raise UserError("all training rows of this site are censored, so that they have no part in a partial "
@@ -263,18 +264,6 @@ def check_intercepts(plan: Plan, table: SiteTable) -> None:
             raise OwnTableError(f"client '{table.clients[int(finite.argmin())]}' {fault}", f"a client {fault}")
 
 
-def check_groups(table: SiteTable) -> None:
-    """Raise UserError for a site with few groups of training rows, whose squared scores it would withhold."""
-    weight = table.rows.weight
-    group = table.rows.group
-    assert group is not None
-    is_counted = table.masks[0] if weight is None else table.masks[0] & (weight > 0)
-    if 0 < len(np.unique(group[is_counted])) < table.policy.min_rows:
-        raise UserError(f"this site has training rows of fewer than {table.policy.min_rows} groups, the least that "
-                        "policy.min_rows of this site allows in a sum of squared scores: plan --infer cluster=none, "
-                        "or leave the site out")  # fmt: skip
-
-
 def check_classes_of_trained_clients(table: SiteTable) -> None:
     """Raise UserError if a class has some, but fewer than ``policy.min_cell``, held-out rows in one group of clients.
 
@@ -291,8 +280,8 @@ def check_classes_of_trained_clients(table: SiteTable) -> None:
         if not all(rows.any() for rows in sets.values()):
             continue
         for of_clients, rows in sets.items():
-            counts = np.unique(table.rows.y[rows], return_counts=True)[1]
-            if (counts < minimum).any():
+            counts = [table.patients.count(rows & (table.rows.y == label)) for label in np.unique(table.rows.y[rows])]
+            if min(counts) < minimum:
                 raise UserError(f"a class of '{table.options.target}' has fewer than {minimum} {split} rows of clients "
-                                f"{of_clients} training rows, the least that policy.min_cell allows: plan an algorithm "
+                                f"{of_clients} training rows, {table.allowed('min_cell')}: plan an algorithm "
                                 "without personal models, or hold out other clients")  # fmt: skip

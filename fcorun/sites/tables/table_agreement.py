@@ -21,7 +21,7 @@ from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
 from fcorun.data.tables.splits import ClientRows
 from fcorun.sites.plan.site_options import OTHER, for_owner_alone
-from fcorun.sites.tables.summed_sets import column_tells_few_rows, single_out_rows, tells_few_rows
+from fcorun.sites.tables.summed_sets import column_tells_few, single_out, tells_few
 from fcorun.sites.tables.table_description import bin_edges
 from fcorun.sites.tables.table_rows import ROWS, SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
@@ -218,10 +218,11 @@ def _check_filled_numbers(table: SiteTable, name: str, fill: float) -> None:
     for split, split_name in enumerate(ROWS):
         sums = table.list_sums(table.sums_by_client and split == 0, split)
         for rows, is_difference in sums.list_sets(np.ones(len(filled), bool)):
-            if is_gap[rows].any() and column_tells_few_rows(filled[rows], least, is_difference):
+            patients = table.patients.take(rows)
+            if is_gap[rows].any() and column_tells_few(filled[rows], patients, least, is_difference):
                 raise UserError(f"few {split_name} rows of this site have a gap in '{name}', and the others almost all "
-                                f"one number: the fill would tell them, as fewer than {least} equal rows, the least "
-                                f"that policy.min_cell of this site allows: hold out other rows, or add '{name}' to "
+                                f"one number: the fill would tell them, as fewer than {least} equal rows, "
+                                f"{table.allowed('min_cell')}: hold out other rows, or add '{name}' to "
                                 "data.ignore of the plan")  # fmt: skip
 
 
@@ -255,13 +256,15 @@ def check_curve(table: SiteTable, column: SplineColumn) -> None:
     for split, split_name in enumerate(ROWS):
         sets = table.list_sums(by_client=True, split=split).list_sets(~np.isnan(numbers))
         for rows, is_difference in sets:
-            functions = [*(values[rows] for values in local_functions), *single_out_rows(features[rows], least)]
+            patients = table.patients.take(rows)
+            functions = [values[rows] for values in local_functions]
+            functions += [*single_out(features[rows], least, patients.number)]
             counts_alone = is_difference or split > 0
-            if not any(tells_few_rows(values, least, counts_alone) for values in functions):
+            if not any(tells_few(values, patients, least, counts_alone) for values in functions):
                 continue
             raise UserError(f"few {split_name} rows of this site, or of a client or fold here, lie beyond a knot of "
                             f"'{column.name}' or outweigh all others there: its spline would tell them, as fewer "
-                            f"than {least} equal rows, the least that policy.min_cell allows: give fewer knots in "
+                            f"than {least} equal rows, {table.allowed('min_cell')}: give fewer knots in "
                             "data.splines of the plan, fewer folds, hold out other rows, or leave "
                             f"'{column.name}' out of it")  # fmt: skip
 

@@ -28,9 +28,10 @@ from fcorun.data.tables.readers import (
 )
 from fcorun.data.tables.splits import ClientRows, HoldOut
 from fcorun.data.tasks.task import whole_as_integers
+from fcorun.sites.plan.patients import Patients, are_few
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OTHER, Obstacles, OwnTableError, SiteOptions, for_owner_alone
-from fcorun.sites.tables.summed_sets import SummedSets, effective_number
+from fcorun.sites.tables.summed_sets import SummedSets
 
 ROWS = ("training", *SPLITS[1:])  # the names of the rows of each split
 _FIRST_ROWS = 100  # which usually show that a column has more than two values
@@ -119,10 +120,10 @@ class SiteTable:
         return Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
 
     def rare_levels(self, name: str) -> set[str]:
-        """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` rows.
+        """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` patients.
 
-        Where these levels together have fewer rows, too, the next rarest levels join them. Where sums of single clients
-        leave, a level is rare if a client has fewer rows, but some.
+        Where these levels together have fewer, too, the next rarest levels join them. Where sums of single clients
+        leave, a level is rare if a client has fewer patients, but some.
         """
         return self._rare_levels[name]
 
@@ -133,11 +134,12 @@ class SiteTable:
     def _find_rare_levels(self, name: str) -> set[str]:
         levels = to_level_names(self.columns[name])
 
+        client = self.client_rows.client_index if self.sums_by_client else np.zeros(len(levels), np.int64)
+
         def has_few(names: Sequence[str]) -> bool:
-            counts = self.count_rows(np.isin(levels, names))[:, 0]
-            if not self.sums_by_client:
-                counts = counts.sum(keepdims=True)
-            return bool(((counts > 0) & (counts < self.policy.min_cell)).any())
+            part = np.where(self.masks[0] & np.isin(levels, names), client, -1)
+            counts = self.patients.count_parts(part, len(self.clients))
+            return bool(are_few(counts, self.policy.min_cell).any())
 
         ordered = sorted(self.level_counts[name].items(), key=lambda item: (item[1], item[0]))
         rare = [level for level, _ in ordered if has_few([level])]
@@ -151,11 +153,12 @@ class SiteTable:
     def held_out_levels(self, name: str, mask: np.ndarray) -> set[str]:
         """Return the levels of a column that only few rows of a held-out split have, and no training row.
 
-        Few are fewer than ``policy.min_cell`` of the rows in the mask of the split.
+        Few are fewer patients than ``policy.min_cell`` among the rows in the mask of the split.
         """
-        trained = self.level_counts.get(name, Counter())
-        counts = self._count_levels(name, mask)
-        return {level for level, count in counts.items() if count < self.policy.min_cell and not trained[level]}
+        levels = to_level_names(self.columns[name])
+        unknown = self._count_levels(name, mask).keys() - self.level_counts.get(name, Counter()).keys()
+        least = self.policy.min_cell
+        return {level for level in unknown if self.patients.count(mask & (levels == level)) < least}
 
     def coded_levels(self, name: str) -> set[str]:
         """Return the levels of a column after its rare levels became ``OTHER``; none of a column without a value."""
@@ -183,6 +186,32 @@ class SiteTable:
         counts = [np.bincount(index[mask & selected], minlength=len(self.clients)) for mask in self.masks]
         return np.stack(counts, axis=1)
 
+    @cached_property
+    def patients(self) -> Patients:
+        """The patients of the rows, by whom all rules on few rows count."""
+        return Patients.of_rows(self.rows)
+
+    def count_patients(self, selected: np.ndarray) -> np.ndarray:
+        """Return for how many patients the rows that ``count_rows`` counts stand, (M, 3)."""
+        shape = len(self.clients), len(self.masks)
+        split = np.stack(self.masks, axis=1).argmax(axis=1)
+        part = np.where(selected, self.client_rows.client_index * shape[1] + split, -1)
+        return self.patients.count_parts(part, shape[0] * shape[1]).reshape(shape)
+
+    def allowed(self, rule: str) -> str:
+        """Return what a number of a rule is, in words."""
+        columns = [f"data.{role}={name}" for role in ("weight", "group") if (name := getattr(self.options, role))]
+        counted = f", where rows count by {' and '.join(columns)}" if columns else ""
+        return f"the least that policy.{rule} of this site allows{counted}"
+
+    def count_in_hessian(self, selected: np.ndarray) -> tuple[float, list[float]]:
+        """Return how many patients a Hessian of the selected training rows has, and that of each client with some.
+
+        Rows of weight 0 are in no Hessian.
+        """
+        training = self.masks[0] & selected & self.patients.has_weight(len(selected))
+        return self.patients.count(training), self.count_patients(training)[:, 0].tolist()
+
     @property
     def sums_by_client(self) -> bool:
         """True if sums over the training rows of single clients leave, or those of all but a client of a fold."""
@@ -194,7 +223,6 @@ class SiteTable:
 
         The number ``split`` is a position in ``ROWS``. Folds divide training rows alone.
         """
-        weight = self.rows.weight
         fold = np.zeros(len(self.rows.y), np.int64)
         if self.fold is not None and split == 0:
             fold = self.fold
@@ -202,18 +230,8 @@ class SiteTable:
             in_split=self.masks[split],
             client=self.client_rows.client_index if by_client else np.zeros(len(self.rows.y), np.int64),
             fold=fold,
-            has_weight=np.ones(len(self.rows.y), bool) if weight is None else weight > 0,
+            patients=self.patients,
         )
-
-    def effective_rows(self, selected: np.ndarray) -> float:
-        """Return the effective number of the rows in the mask ``selected`` by their weights.
-
-        Rows all of which have weight 0 are in no sum but those without weights, where each of them counts.
-        """
-        weight = self.rows.weight
-        if weight is None or not weight[selected].any():
-            return float(selected.sum())
-        return effective_number(weight[selected])
 
     @cached_property
     def labels(self) -> np.ndarray | None:
@@ -312,7 +330,7 @@ def read_site_table(
 def _hide_rare_values(table: SiteTable) -> SiteTable:
     """Return the table without rare values of columns of two values: sums over the rows tell rows of a rare value.
 
-    A column with fewer than ``policy.min_cell`` rows of one value, but some, in a set of training rows has the more
+    A column with fewer than ``policy.min_cell`` patients of one value, but some, in a set of training rows has the more
     frequent value in all rows. Few validation or test rows of one value take the other value. Gaps stay gaps. The
     mended cells take the place of the cells of the file right after the file is read, so that no answer depends on the
     rare cells. Where sums of single clients leave, or those of all but the clients that a fold holds out, a value that
@@ -339,16 +357,15 @@ def _hide_rare_values(table: SiteTable) -> SiteTable:
             continue
         frequent, rare = pair
         rarer_counts[name] = int((training & (number == rare)).sum())
-        counts = np.stack([sets.count_cells(number == value) for value in pair])
         new_number = number.copy()
-        if ((counts > 0) & (counts < least)).any():
+        if any(sets.has_few(number == value, least) for value in pair):
             new_number[number != _GAP] = frequent
             constant.add(name)
         for mask in table.masks[1:]:
-            n_frequent, n_rare = (int((mask & (new_number == value)).sum()) for value in pair)
-            if 0 < n_rare < least:
+            n_frequent, n_rare = (table.patients.count(mask & (new_number == value)) for value in pair)
+            if are_few(n_rare, least):
                 new_number[mask & (new_number == rare)] = frequent
-            elif 0 < n_frequent < least and n_rare:
+            elif are_few(n_frequent, least) and n_rare:
                 new_number[mask & (new_number == frequent)] = rare
         is_changed = new_number != number
         if is_changed.any():
@@ -472,15 +489,16 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
     the site's own values (``table_checks``), and tells no row from the others; their values are summed.
     """
     missing = table.options.missing
-    for column, gaps in table.gap_counts.items():
-        if not gaps.any():
+    for column, has_gap in find_gaps(table.rows.frame).items():
+        if not has_gap.any():
             continue
         if missing == "refuse":
             yield UserError(f"column '{column}' has gaps: give data.missing=mean, median or indicator in the plan, or "
                             f"data.ignore=[{column}]")  # fmt: skip
             continue
         is_number = column not in table.level_counts
-        for cells, counts in (("gaps", gaps), ("values", table.n_rows - gaps)):
+        gaps, values = table.count_patients(has_gap), table.count_patients(~has_gap)
+        for cells, counts in (("gaps", gaps), ("values", values)):
             if missing != "indicator" and is_number and cells == "gaps":
                 continue
             for m, split in zip(*np.nonzero((gaps > 0) & (counts > 0)), strict=True):
@@ -490,25 +508,33 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
                 least = getattr(table.policy, rule)
                 if counts[m, split] < least:
                     yield UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in fewer than {least} "
-                                    f"{ROWS[split]} rows, the least that policy.{rule} of this site allows: "
+                                    f"{ROWS[split]} rows, {table.allowed(rule)}: "
                                     f"add '{column}' to data.ignore of the plan")  # fmt: skip
 
 
 def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]:
     """Yield an error for each set of few rows, but some.
 
-    The sets are the rows with a value of a column of levels, which names no rows or persons; those of a class, or of a
-    value of a target of two values, if the table ``has_targets`` that can be read; and the training, validation or test
-    rows of a client. All rows of a client are in one of these three, so that the complement of each is allowed too.
+    The sets are the training, validation or test rows of a client; those with a value of a column of levels, which
+    names no rows or persons; and those of a class, or of a value of a target of two values, if the table
+    ``has_targets`` that can be read. All rows of a client are in one of the first three, so that the complement of each
+    is allowed too.
     """
+    index = table.client_rows.client_index
+    counts = table.count_patients(np.ones(len(index), bool))
+    for m, split in zip(*np.nonzero(are_few(counts, table.policy.min_rows)), strict=True):
+        cure = "give other data.validation and data.test"
+        in_set = table.masks[split] & (index == m)
+        yield make_few_rows_error(table, m, in_set, f"{ROWS[split]} rows", cure)
     for name, counts in table.level_counts.items():
         try:
             check_level_count(name, len(counts), counts.total(), "the table of this site")
         except UserError as error:
             yield error
-        if 0 < counts.total() < table.policy.min_cell:
-            yield UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, the "
-                            f"least that policy.min_cell allows: add '{name}' to data.ignore of the plan")  # fmt: skip
+        has_value = ~is_missing(table.columns[name])
+        if are_few(table.patients.count(table.masks[0] & has_value), table.policy.min_cell):
+            yield UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, "
+                            f"{table.allowed('min_cell')}: add '{name}' to data.ignore of the plan")  # fmt: skip
     minimum = table.policy.min_cell
     target = table.options.target
     kind = table.options.target_task.target_noun
@@ -516,32 +542,34 @@ def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]
     for rows, mask in zip(ROWS, table.masks, strict=True):
         if not has_targets or table.labels is None:
             break
-        labels, number = np.unique(table.labels[mask], return_inverse=True)
+        labels, number = np.unique(table.labels, return_inverse=True)
         by_client = table.uploads_by_client and rows == ROWS[0]  # held-out rows are in no upload
-        client = table.client_rows.client_index[mask] if by_client else np.zeros(mask.sum(), np.int64)
-        counts = np.zeros((len(labels), len(table.clients)), np.int64)
-        np.add.at(counts, (number, client), 1)
-        for label in labels[((counts > 0) & (counts < minimum)).any(axis=1)].tolist():
+        part = number
+        n_clients = 1
+        if by_client:
+            n_clients = len(table.clients)
+            part = number * n_clients + table.client_rows.client_index
+        counts = table.patients.count_parts(np.where(mask, part, -1), len(labels) * n_clients)
+        for label in labels[are_few(counts.reshape(len(labels), n_clients), minimum).any(axis=1)].tolist():
             of_client = " of a client" if by_client else ""
-            few = (f"has fewer than {minimum} {rows} rows{of_client}, the least that policy.min_cell of this site "
-                   "allows: leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in "
+            few = (f"has fewer than {minimum} {rows} rows{of_client}, {table.allowed('min_cell')}: "
+                   "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in "
                    "the file of policy=FILE")  # fmt: skip
             yield OwnTableError(f"the {kind} '{label}' {of_target} {few}", f"a {kind} {of_target} {few}")
-    index = table.client_rows.client_index
-    for m, split in zip(*np.nonzero(table.n_rows), strict=True):
-        in_set = table.masks[split] & (index == m)
-        if table.effective_rows(in_set) < table.policy.min_rows:
-            cure = "give other data.validation and data.test"
-            yield make_few_rows_error(table, m, in_set, f"{ROWS[split]} rows", cure)
 
 
 def make_few_rows_error(table: SiteTable, m: int, rows: np.ndarray, name: str, cure: str) -> UserError:
-    """Return the error for rows of a client, in a mask, that are effectively fewer than the policy allows."""
+    """Return the error for rows of a client, in a mask, that stand for fewer patients than the policy allows."""
     minimum = table.policy.min_rows
-    weight = table.options.weight
+    patients = table.patients
     few = f"fewer than {minimum} {name}"
-    if rows.sum() >= minimum:
-        few = f"{name} that data.weight={weight} weighs like fewer than {minimum} rows of equal weight"
+    if rows.sum() >= minimum and patients.unweighted.count(rows) < minimum:
+        few = f"{name} that data.group={table.options.group} counts like fewer than {minimum} patients of equal rows"
+    elif rows.sum() >= minimum and are_few(patients.count(rows & ~patients.has_weight(len(rows))), minimum):
+        few = f"{name} of which some, but fewer than {minimum}, have weight 0 by data.weight={table.options.weight}"
+        cure = f"drop these from the file, plan without data.weight, {cure}"
+    elif rows.sum() >= minimum:
+        few = f"{name} that data.weight={table.options.weight} weighs like fewer than {minimum} rows of equal weight"
         cure = f"plan without data.weight, {cure}"
     return UserError(f"client '{table.clients[m]}' has {few}, the least that policy.min_rows of this site allows: "
                      f"{cure}, or leave the client out")  # fmt: skip

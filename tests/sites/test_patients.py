@@ -1,0 +1,167 @@
+"""The patients that rows stand for: no rule counts rows of weight 0, of small weights, or of one patient, as rows."""
+
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import composed, fails
+from ledger_plans import SPLIT, N, run, split_of, write_visits
+from three_sites import plan_of
+
+from fcorun.base.errors import UserError
+from fcorun.experiment.prepare import prepare
+from fcorun.sites.plan.patients import Patients, effective_number, least_effective_number
+from fcorun.sites.plan.plan import Plan
+from fcorun.sites.plan.policy import Policy
+from fcorun.sites.plan.site_options import SiteOptions
+from fcorun.sites.tables.planned_table import read_planned_table
+from fcorun.studies.selection.selection_result import SelectOptions
+
+
+def draw_patients(rng: np.random.Generator, n: int) -> Patients:
+    weight = np.where(rng.random(n) < 0.3, 0.0, np.exp(rng.normal(scale=2.0, size=n)))
+    return Patients(weight if rng.random() < 0.7 else None, rng.integers(0, n // 2, n) if rng.random() < 0.7 else None)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_count_as_in_the_sum_in_which_the_fewest_patients_count(seed):
+    rng = np.random.default_rng(seed)
+    n = 60
+    patients = draw_patients(rng, n)
+    part = rng.integers(-1, 5, n)
+    weight = np.ones(n) if patients.weight is None else patients.weight
+    number = np.arange(n) if patients.number is None else patients.number
+    counts = patients.count_parts(part, 6)
+    for k in range(6):
+        numbers = []
+        for sizes in (np.ones(n), weight, (weight == 0).astype(float)):
+            of_patients = [sizes[(part == k) & (number == patient)].sum() for patient in range(n)]
+            if any(of_patients):
+                numbers.append(np.sum(of_patients) ** 2 / np.sum(np.square(of_patients)))
+        assert counts[k] == pytest.approx(min(numbers, default=0.0), abs=1e-8)
+    together = patients.count((part == 1) | (part == 3))
+    assert together >= min(counts[[1, 3]][counts[[1, 3]] > 0], default=0.0) - 1e-8
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_constant_makes_a_column_tell_fewer_patients(seed):
+    rng = np.random.default_rng(seed)
+    values = np.append(rng.normal(size=30) if seed % 2 else rng.integers(0, 3, 30), [5.0])
+    patient = rng.integers(0, 12, 31)
+    numbers = []
+    for c in np.union1d(values, np.linspace(-8, 8, 999)):
+        numbers.append(effective_number(np.bincount(patient, np.abs(values - c))))
+    assert least_effective_number(values, patient) == pytest.approx(min(numbers))
+
+
+# -- every rule, with a cell of four rows which the weights or the groups leave to fewer patients
+
+ROW = np.arange(60)
+CELL = ROW < 4
+ZEROS = ((ROW >= 20) & (ROW < 40)) | (ROW > 50)  # enough rows of weight 0 elsewhere
+CROWDS = {
+    "four patients": {},
+    "one row with a weight": {"w": np.where(ZEROS | (CELL & (ROW > 0)), 0.0, 1.0)},
+    "one row without weight": {"w": np.where(ZEROS | (ROW == 0), 0.0, 1.0)},
+    "one row outweighs the others": {"w": np.where(CELL & (ROW > 0), 1.0, 1000.0)},
+    "one patient": {"g": np.where(CELL, 0, ROW)},
+    "one patient has many of the rows": {"g": np.where(ROW < 2, 0, ROW)},
+}
+OTHERS = np.where(ROW % 2, "north", "south")
+ICU = np.where(CELL, "icu", OTHERS)
+IN_HALF = ROW < 30
+
+
+class Rule(NamedTuple):
+    """A rule on the cell: further columns, options of the plan, and whether a table hides it; None: it is refused."""
+
+    columns: dict
+    options: tuple
+    hides: object = None
+    folds: bool = False
+
+
+BINARY = ("data.target=x", "data.task=binary", "data.positive=yes", "objective=logistic", "data.only=[age,bmi]")
+COX = ("data.task=survival", "objective=cox", "data.event=x", "data.only=[age,bmi]", "data.target=time")
+RULES = {
+    "level": Rule({"x": ICU}, (), lambda table: "icu" in table.rare_levels("x")),
+    "held-out level": Rule(
+        {"x": ICU, "s": np.where(IN_HALF, "validation", "train")},
+        ("data.split=s", "data.validation=null"),
+        lambda table: "icu" in table.held_out_levels("x", table.masks[1]),
+    ),
+    "value": Rule({"x": CELL.astype(int)}, (), lambda table: "x" in table.constant),
+    "class": Rule({"x": np.where(CELL, "yes", "no")}, BINARY),
+    "target": Rule({"x": CELL.astype(int)}, ("data.target=x", "data.only=[age,bmi]")),
+    "gap": Rule({"x": np.where(CELL, np.nan, ROW % 7 + ROW % 5)}, ("data.missing=indicator",)),
+    "client": Rule({"x": ROW % 7, "c": np.where(CELL, "one", "other")}, ("data.client=c",)),
+    "events": Rule({"x": CELL.astype(int), "time": ROW + 1}, COX),
+    "fold": Rule(
+        {"x": np.where(CELL | (ROW > 45), "icu", OTHERS), "f": np.where(IN_HALF, "p", "q")},
+        ("data.fold=f", "data.fold_names=[p,q]"),
+        folds=True,
+    ),
+}
+
+
+def plan_of_rule(rule: Rule) -> Plan:
+    columns = ("data.weight=w", "data.group=g", "data.standardize=none", "precision=float64", "rounds=1")
+    algo = ("algo=gram",) if rule.folds else ("algo=fedavg", "algo.client_lr=0.1")
+    words = {"data.target": "cost", "data.only": "[age,x]", "data.validation": "0"}
+    given = dict(word.split("=", 1) for word in rule.options)
+    merged = [f"{key}={value}" for key, value in (words | given).items()]
+    experiment = prepare(composed(*algo, "data=sites", *columns, *merged))
+    return Plan.from_experiment(experiment, options=SelectOptions(folds=2, points=2) if rule.folds else None)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_few_patients_are_few_rows(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rule = RULES[name]
+    plan = plan_of_rule(rule)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(50, 10, 60).round(1), "bmi": rng.normal(25, 4, 60).round(2)})
+    frame = frame.assign(cost=rng.normal(size=60).round(2), w=1.0, g=ROW, **rule.columns)
+    found = {}
+    for crowd, columns in CROWDS.items():
+        frame.assign(**columns).to_csv("a.csv", index=False)
+        try:
+            table = read_planned_table(plan, SiteOptions("a.csv"), Policy(min_rows=4, min_cell=3, alone="allow"))
+            found[crowd] = bool(rule.hides(table)) if rule.hides else "answers"
+        except UserError as error:
+            found[crowd] = str(error) if rule.hides else "refuses"
+    kept, few = (False, True) if rule.hides else ("answers", "refuses")
+    assert found == {crowd: few if columns else kept for crowd, columns in CROWDS.items()}
+
+
+@pytest.mark.parametrize(("columns", "n_counted"), [({}, 60), (CROWDS["one row with a weight"], 28)])
+def test_a_hessian_has_the_rows_that_count(columns, n_counted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["age", "x", "cost"])
+    frame.assign(w=1.0, g=ROW).assign(**columns).to_csv("a.csv", index=False)
+    plan = plan_of_rule(Rule({}, ("data.only=[age,x]",)))
+    table = read_planned_table(plan, SiteOptions("a.csv"), Policy(min_rows=4))
+    assert table.count_in_hessian(np.ones(60, bool)) == (n_counted, [n_counted])
+
+
+# -- the ledger
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(("n_visits", "is_refused"), [(12, True), (1, False)])
+def test_two_plans_tell_no_visits_of_one_patient(first, n_visits, is_refused, tmp_path, monkeypatch):
+    """Twelve rows change their split; a plan names the patients, be it the first or the second one."""
+    monkeypatch.chdir(tmp_path)
+    patient = np.arange(N)
+    patient[80:92] = 80 + np.arange(12) // n_visits
+    table = write_visits().assign(patient=patient)
+    named, unnamed = ("data.group=patient", "data.only=[age]"), ("data.only=[age,patient]",)
+    table.assign(split=split_of(80)).to_csv("visits.csv", index=False)
+    run(plan_of(*SPLIT, *(named if first else unnamed)))
+    table.assign(split=split_of(92)).to_csv("visits.csv", index=False)
+    words = "12 rows of fewer than 10 patients are validation rows of this plan and were"
+    with fails(words) if is_refused else nullcontext():
+        run(plan_of(*SPLIT, *(unnamed if first else named)))
