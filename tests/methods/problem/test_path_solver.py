@@ -312,7 +312,7 @@ def test_sparse_rows_have_the_path_of_their_dense_twins(objective):
 
 
 def test_many_sparse_features_are_certified_without_the_solver_of_the_baseline(monkeypatch):
-    """Of 2,000 features, many more violate their condition at 0 than are nonzero; of the minimum, none does."""
+    """Many more of 2,000 features violate their condition at 0 than are nonzero, and none at the minimum."""
     monkeypatch.delattr(solver, "minimize")
     rng = np.random.default_rng(2)
     x = sparse.random_array((800, 2000), density=0.01, rng=rng, format="csr")
