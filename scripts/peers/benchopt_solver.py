@@ -62,6 +62,10 @@ class Solver(BaseSolver):
             for iterate in minimize(self.problem, self.batch, goal, MAX_ITERATIONS, compiled=self.compiled):
                 self.solution = iterate.w
 
+    def get_next(self, tolerance):
+        """Return the next smaller tolerance."""
+        return min(tolerance, 1.0) / 10
+
     def get_result(self):
         """Return the coefficients, an intercept last."""
         parameters = [np.ravel(self.solution["weights"]), np.ravel(self.solution.get("bias", ()))]
