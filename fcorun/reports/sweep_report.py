@@ -145,6 +145,8 @@ def best_point_notes(runs: RunTable, metric: str) -> list[str]:
     frame = runs.frame
     if conditions := [key for key in runs.condition_keys if key in runs.conditions]:
         lines.append(f"{', '.join(conditions)}: conditions, within each of which the best is chosen, never among them")
+    if len(runs) > 1 and np.isfinite(runs.column(f"final_{EPSILON}")).any():
+        lines.append("epsilon counts a run alone: a choice among runs on the same rows costs what they cost together")
     if function_keys := runs.function_keys(metric):
         lines.append(
             f"points are compared within one {' and '.join(function_keys)} only: {metric} is another function for each"

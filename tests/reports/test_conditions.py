@@ -102,6 +102,7 @@ def test_what_changes_the_epsilon_at_the_end_is_a_condition_by_itself(tmp_path):
     notes = best_point_notes(runs, "objective")
     assert any("clients_per_round: conditions, within each" in note for note in notes)
     assert any("private runs of epsilon" in note and "are compared" in note for note in notes)
+    assert any("epsilon counts a run alone" in note for note in notes)
 
 
 def test_pairs_are_compared_within_each_condition(sweep):
