@@ -371,8 +371,8 @@ class Federation:
             total = weights.sum()  # the weight of those that are absent goes to the others
             weights = jnp.where(faults_of_cohort.present, weights, 0)
             share = share * (weights.sum() / total)
-        if self.privacy.acts and self.schedule.participation is not None:  # who takes part is hidden
-            share = jnp.asarray(self.schedule.participation, self.precision)
+        if self.privacy.fixes_divisor(self.schedule.participation):
+            share = jnp.asarray(self.schedule.expected_share, self.precision)
         client_numbers = self._device_numbers
         if not self.full_participation:
             index = draws.cohort if draws.state_index is None else draws.state_index

@@ -181,13 +181,16 @@ class Round:
 
     @property
     def total_weight(self) -> jax.Array:
-        """The weight by which the sum of weighted uploads is divided: that of the cohort, or, if privacy hides who
-        takes part by a probability, the expected one.
-        """
-        participation = self.schedule.participation
-        if self.privacy.acts and participation is not None:
-            return jnp.asarray(participation * self.schedule.averaging_weights.sum(), self.weights.dtype)
+        """The weight by which the sum of weighted uploads is divided: that of the cohort, or a fixed one."""
+        if self.has_fixed_divisor:
+            expected_weight = self.schedule.expected_share * self.schedule.averaging_weights.sum()
+            return jnp.asarray(expected_weight, self.weights.dtype)
         return self.weights.sum()
+
+    @property
+    def has_fixed_divisor(self) -> bool:
+        """True if privacy has sums of uploads divided by the weight of an average cohort."""
+        return self.privacy.fixes_divisor(self.schedule.participation)
 
     def add_noise(self, mean: PyTree, shares: jax.Array, number: jax.Array | None) -> PyTree:
         """Return the mean of uploads by ``shares`` with the noise of a trusted server, if privacy has one.
@@ -239,11 +242,11 @@ class Round:
     def keep_without_uploads(self, new: PyTree, old: PyTree) -> PyTree:
         """Return what the server has after the round: the ``old`` values if no client of the cohort is present.
 
-        If privacy hides who takes part, the server goes on with the noise alone.
+        With a fixed divisor the server goes on with the noise alone.
         """
         if self.faults_of_cohort is None or self.faults_of_cohort.present is None:
             return new
-        if self.privacy.acts and self.schedule.participation is not None:
+        if self.has_fixed_divisor:
             return new
         has_uploads = self.faults_of_cohort.present.any()
         return jax.tree.map(lambda n, o: jnp.where(has_uploads, n, o), new, old)

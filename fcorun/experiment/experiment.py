@@ -501,7 +501,13 @@ class PreparedExperiment:
                 f"`aggregate={self.names['aggregate']}` takes no mean of uploads: where clients differ, the run ends "
                 "off the optimum of F + psi"
             )
-        return "; ".join(filter(None, (self._method_warning, off_optimum)))
+        uncancelled_noise = ""
+        if self.privacy.correlates_rounds and self.algo.traits.prox_between_rounds:
+            uncancelled_noise = word(
+                f"`privacy={self.names['privacy']}` is for servers that sum messages, where its noise cancels, and "
+                f"that of `algo={self.names['algo']}` takes a prox in each round: `algo=feddualavg` keeps a sum"
+            )
+        return "; ".join(filter(None, (self._method_warning, off_optimum, uncancelled_noise)))
 
     @property
     def _method_warning(self) -> str:

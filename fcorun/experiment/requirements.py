@@ -123,8 +123,8 @@ def check_schedule(experiment: PreparedExperiment, schedule: Schedule) -> None:
                         "`local_steps=10` or `batch_size=null`, and leave `clock.deadline` out")  # fmt: skip
     if experiment.privacy.hides_rows and not experiment.privacy.noises_steps and schedule.steps.max() > 1:
         raise UserError("`privacy.unit=row` at a trusted server takes one local step, since a second one depends on "
-                        "all rows of the first: give `privacy.noise_by=clients`, or `local_steps=1`, or "
-                        "`batch_size=null` and `local_epochs=1`")  # fmt: skip
+                        "all rows of the first: give `privacy=gaussian privacy.noise_by=clients`, or `local_steps=1`, "
+                        "or `batch_size=null` and `local_epochs=1`")  # fmt: skip
     if experiment.privacy.hides_rows and schedule.client_weights is not None:
         raise UserError("`privacy.unit=row` counts all rows of a client alike, and these have weights: leave "
                         "`data.weight` out, or give `privacy.unit=client`")  # fmt: skip

@@ -40,7 +40,10 @@ def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds:
         content |= {"dropped": float(np.mean(dropped)), "empty_rounds": dropped.count(1.0)}
         parts.append(f"{100 * content['dropped']:.3g} % of the clients of a round dropped out")
         if content["empty_rounds"]:
-            parts.append(f"in {content['empty_rounds']} of {rounds} rounds all did, and the server stayed as it was")
+            consequence = "stayed as it was"
+            if experiment.privacy.correlates_rounds:
+                consequence = "went on with noise alone"
+            parts.append(f"in {content['empty_rounds']} of {rounds} rounds all did, and the server {consequence}")
     return ", ".join(parts), {"faults": content}
 
 

@@ -24,6 +24,14 @@ from fcorun.methods.communication.contracts import Channel, MessageBytes, Topolo
 from fcorun.methods.communication.faults import Faults
 from fcorun.methods.communication.privacy import LEAST_CLIENTS, CountedMessage, Privacy
 
+# the overrides of cohorts among which each plug-in finds one that it accepts
+_COHORTS = (
+    (),
+    ("clients_per_round=null",),
+    ("clients_per_round=null", "clock=lognormal"),
+    ("clients_per_round=cyclic:0.2",),
+)
+
 
 @dataclass(frozen=True)
 class CommunicationCase:
@@ -55,7 +63,7 @@ class CommunicationCase:
         """The first algorithm that the plug-in accepts, with the plug-in. Raises UserError if none is accepted."""
         error = UserError(f"{self.section}={self.name} accepts no algorithm")
         for algo in ("fedavg", *find_choices("algo")):
-            for cohort in ((), ("clients_per_round=null",), ("clients_per_round=null", "clock=lognormal")):
+            for cohort in _COHORTS:
                 case = algorithms.AlgorithmCase(
                     algo, (f"{self.section}={self.name}", *self.data, *cohort, *self.overrides)
                 )
@@ -314,7 +322,7 @@ def check_noise(case: CommunicationCase) -> None:
 def check_epsilon(case: CommunicationCase) -> None:
     """Require that no round costs nothing, and that more rounds cost no less."""
     privacy = _resolved_privacy(case)
-    for clients_per_round in (None, "poisson:0.3"):
+    for clients_per_round in (None, "poisson:0.3", "cyclic:0.3"):
         costs = [privacy.find_epsilon(rounds, clients_per_round) for rounds in (0, 1, 2, 10)]
         require(costs[0] == 0, f"epsilon of no round is {costs[0]:g}")
         require(costs == sorted(costs), f"epsilon of 0, 1, 2 and 10 rounds falls: {costs}")

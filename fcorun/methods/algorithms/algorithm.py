@@ -72,6 +72,7 @@ class Traits:
         personal_psi: True if psi acts on the personal models, not on the model of all clients.
         public_uploads: the entries of uploads that follow from the number of local steps alone, where all others are
             changes of the server's state, which privacy can clip and hide by noise; None: privacy is refused.
+        prox_between_rounds: True if the server takes a prox in each round, so that its state is no sum of messages.
         gradient_uploads: "dual" if others are -``client_lr`` times one step's gradient; "primal": without a mirror.
         gradient_steps: True if clients see their rows in one gradient of each local step's batch alone, of at most K
             steps, so that noise in these gradients hides rows in all that clients send and keep.
@@ -99,6 +100,7 @@ class Traits:
     reveals_personal: bool = False
     personal_psi: bool = False
     public_uploads: tuple[str, ...] | None = None
+    prox_between_rounds: bool = False
     gradient_uploads: Literal["primal", "dual", ""] = ""
     gradient_steps: bool = False
 

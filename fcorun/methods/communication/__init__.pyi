@@ -6,6 +6,8 @@ from .contracts import Channel as Channel
 from .contracts import Identity as Identity
 from .contracts import Star as Star
 from .contracts import Topology as Topology
+from .correlated_privacy import BandedPrivacy as BandedPrivacy
+from .correlated_privacy import TreePrivacy as TreePrivacy
 from .faults import Dropout as Dropout
 from .faults import Faults as Faults
 from .faults import Liars as Liars

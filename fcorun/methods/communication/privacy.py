@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.cohorts import Cohort, read_participation
+from fcorun.base.cohorts import Cohort, count_participations, read_participation
 from fcorun.base.config import Level, PluginBase, Positive, Settings
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import EPSILON, Metric
@@ -146,6 +146,19 @@ class Privacy(PluginBase, ABC):
         return self.hides_rows and self.at_clients
 
     @property
+    def correlates_rounds(self) -> bool:
+        """True if the noise of a round cancels a part of earlier noise in the sum of all rounds."""
+        return False
+
+    def fixes_divisor(self, participation: float | None) -> bool:
+        """Return whether sums of messages are divided by the weight of an average cohort, in place of the round's own.
+
+        Then the divisor does not tell who takes part by the probability ``participation``, and noise that is correlated
+        between rounds cancels in the sum of their means.
+        """
+        return self.acts and (participation is not None or self.correlates_rounds)
+
+    @property
     def has_secret_key(self) -> bool:
         """True if the noise comes from a key that only the run has; else from the seed, which the record tells."""
         return False
@@ -233,7 +246,8 @@ class Privacy(PluginBase, ABC):
                             "privacy")  # fmt: skip
         if algo.has_server_all and not self.at_clients:
             raise UserError(f"{privacy} hides a client in the mean, and the server of `algo={names['algo']}` takes "
-                            "single uploads: give `privacy.noise_by=clients`, or choose another `algo`")  # fmt: skip
+                            "single uploads: give `privacy=gaussian privacy.noise_by=clients`, or choose another "
+                            "`algo`")  # fmt: skip
         check_end_of_run(plugins, names, settings)
         if not plugins["mirror"].has_whole_dual:
             raise UserError(f"{privacy} adds noise, which may leave the domain of the duals of "
@@ -256,7 +270,8 @@ class Privacy(PluginBase, ABC):
                             "not: leave one of them out")  # fmt: skip
         if not (self.at_clients or isinstance(plugins["uplink"], Identity)):
             raise UserError(f"`uplink={names['uplink']}` may make a message longer than its clip before the server "
-                            "adds noise: give `privacy.noise_by=clients`, or leave uplink out")  # fmt: skip
+                            "adds noise: give `privacy=gaussian privacy.noise_by=clients`, or leave uplink "
+                            "out")  # fmt: skip
         if self.has_secret_key and read_participation(settings.clients_per_round) is not None:
             raise UserError("`privacy.key=secret` with `clients_per_round=poisson` counts on cohorts that nobody "
                             "knows, and they follow from the seed in the record: give `clients_per_round=null`, or "
@@ -366,7 +381,7 @@ def check_gradient_steps(plugins: Mapping[str, Any], names: Mapping[str, str]) -
 
 def check_row_messages(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:
     """Refuse messages that the clipped gradients of rows do not bound, as a trusted server needs. Raises UserError."""
-    algo, at_clients = plugins["algo"], "`privacy.noise_by=clients`"
+    algo, at_clients = plugins["algo"], "`privacy=gaussian privacy.noise_by=clients`"
     gradient_uploads = algo.traits.gradient_uploads
     cure = f"give {at_clients}" if algo.traits.gradient_steps else "choose another `algo`"
     if not gradient_uploads:
@@ -501,6 +516,7 @@ class ClippedPrivacy(Privacy):
             "delta": self.delta,
             "noise": self.noise,
             "clip": self.clip,
+            "participations": count_participations(settings.clients_per_round, rounds),
             "noise_by": "clients" if self.at_clients else "server",
             "amplified_by": self.amplifying_participation(settings.clients_per_round),
             "key": self.key,

@@ -59,7 +59,7 @@ def find_noise(epsilon: float, delta: float, rounds: int, participation: float |
     """Return the least noise, rounded up to four digits, of which R rounds cost at most ``epsilon``."""
     largest = load_accountant().get_sigma_gaussian(epsilon, delta) * math.sqrt(rounds)
     if participation is None:
-        return _round_up(largest)
+        return round_up(largest)
     largest *= 1.01  # where nearly all take part, the bound is just above the exact value
     least = largest / 2  # amplification asks for less than all clients
     while count_epsilon(least, delta, rounds, participation) < epsilon:
@@ -71,10 +71,10 @@ def find_noise(epsilon: float, delta: float, rounds: int, participation: float |
 
     least, largest = math.log(least), math.log(largest)
     root: Any = brentq(lambda log: exceed(math.exp(log)), least, largest, xtol=1e-4)
-    return _round_up(math.exp(root + 1e-4))
+    return round_up(math.exp(root + 1e-4))
 
 
-def _round_up(value: float) -> float:
+def round_up(value: float) -> float:
     """Round a positive number up to four digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return float(f"{math.ceil(value / unit) * unit:.4g}")
