@@ -32,12 +32,12 @@ from fcorun.engine.schedule import ClientTimes, Schedule
 from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.dense_rows import check_sparse_rows
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.experiment.linear_fits import check_rows_of_linear_fit
 from fcorun.experiment.requirements import (
     check_cohorts,
     check_generated_clients,
     check_hessian,
     check_nodes,
-    check_rows_of_linear_fit,
     check_rows_on_disk,
     check_schedule,
     choose_shard,

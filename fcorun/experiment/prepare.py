@@ -34,13 +34,13 @@ from fcorun.base.metrics import (
 from fcorun.base.picture_style import name_picture_style
 from fcorun.base.trust import class_path
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment
+from fcorun.experiment.linear_fits import check_linear_fit
 from fcorun.experiment.requirements import (
     check_client_intercepts,
     check_clock,
     check_convex_psi,
     check_counted_uploads,
     check_divided_cohort,
-    check_linear_fit,
     check_optimum,
     check_participation,
     check_required_psi,

@@ -2,12 +2,9 @@
 
 import contextlib
 import re
-import shutil
 import tempfile
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.config import build_plugin, numeric_fields
+from fcorun.base.config import numeric_fields
 from fcorun.base.errors import UserError
-from fcorun.base.records.record import Record
 from fcorun.base.system.machine import use_precision
 from fcorun.engine.federation import Federation
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
@@ -26,13 +22,12 @@ from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
+from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase
 from fcorun.interface.checks.number_effects import explain_same_solution
 from fcorun.interface.checks.problems import (
-    SMALL,
     BlindProblem,
     Config,
     RecordingProblem,
-    compose_cached,
     compute_once,
     engine_of,
     flat,
@@ -54,7 +49,7 @@ from fcorun.interface.checks.property_check import (
     skip_unless,
 )
 from fcorun.interface.checks.single_uploads import check_server_of_single_uploads
-from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData, Traits
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData
 from fcorun.methods.algorithms.output_check import check_parameters
 from fcorun.methods.communication.contracts import Identity
 from fcorun.methods.problem.operation_counts import count_operations, to_arrays
@@ -68,89 +63,6 @@ CLIENT_INTERCEPTS = "objective.client_intercepts=true"
 LOCAL_STEPS = ("local_epochs=null", "local_steps=4")
 _RATE_ADVICE = "smaller rates may do, algo.KEY=VALUE"
 TOO_LARGE = 1e200  # a rate with which a loss overflows in float64 after one step, however the steps are bounded
-UNINTERRUPTED = ("rounds=6", "checkpoint_every=1000")
-
-
-@dataclass(frozen=True)
-class AlgorithmCase:
-    """An algorithm, chosen by ``algo=NAME`` and overrides of its keys, or a baseline, which has fewer properties."""
-
-    name: str
-    overrides: tuple[str, ...] = ()
-
-    @cached_property
-    def algorithm(self) -> Algorithm:
-        return build_plugin("algo", compose_cached(*SMALL, f"algo={self.name}", *self.overrides)["algo"])
-
-    @property
-    def traits(self) -> Traits:
-        return self.algorithm.traits
-
-    @property
-    def needs_float64(self) -> bool:
-        """The flag of an algorithm whose runs are in float64, within which its checks are called."""
-        return self.algorithm.needs_float64
-
-    def federation(self, *overrides: str) -> Federation:
-        """Return the federation of a run of the algorithm."""
-        return engine_of(self.config(*overrides)).federation
-
-    @property
-    def required_overrides(self) -> tuple[str, ...]:
-        """The overrides without which the algorithm is refused: all clients, a psi, a topology, a ridge."""
-        overrides = () if self.traits.partial else ("clients_per_round=null",)
-        if self.traits.local_fits:
-            overrides = (*overrides, "algo.ridge=1")
-        return (*overrides, *self.regularizer_overrides, *self.topology_overrides)
-
-    @property
-    def regularizer_overrides(self) -> tuple[str, ...]:
-        """The overrides that choose a psi that the algorithm accepts, if it does not accept that of the data.
-
-        They are without an intercept where the domain must be bounded.
-        """
-        needed = () if "linear_minimizer" not in self.traits.needs else ("reg=l1_ball",)
-        return (*needed, "objective.intercept=false") if self.algorithm.needs_bounded_domain else needed
-
-    @property
-    def regularizer_number(self) -> str:
-        """The key of the strength or the radius of the psi of ``config``."""
-        return "reg.radius" if "reg=l1_ball" in self.regularizer_overrides else "reg.strength"
-
-    @property
-    def topology_overrides(self) -> tuple[str, ...]:
-        """The override that chooses the topology that the algorithm needs, if it needs one."""
-        needed = {"only": ("topology=tree",), "graph": ("topology=graph",)}
-        return needed.get(self.traits.hierarchy, ())
-
-    @property
-    def exact_overrides(self) -> tuple[str, ...]:
-        """The overrides that make an inner solver, if any, as exact as rounding allows."""
-        return ("algo.tolerance=1e-12",) if self.has_field("tolerance") else ()
-
-    def has_field(self, name: str) -> bool:
-        """Return True if the algorithm has a field of this name."""
-        return name in {field.name for field in fields(self.algorithm)}
-
-    def config(self, *overrides: str) -> Config:
-        """Return a configuration of a run of the algorithm that takes a second."""
-        return compose_cached(*SMALL, f"algo={self.name}", *self.required_overrides, *self.overrides, *overrides)
-
-    @cached_property
-    def uninterrupted(self) -> Record:
-        """The record of a run, in a folder with the lifetime of this case."""
-        return record_of(self.config(*UNINTERRUPTED), self._folder / "uninterrupted")
-
-    @cached_property
-    def _folder(self) -> Path:
-        folder = Path(tempfile.mkdtemp())
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return folder
-
-    @property
-    def tolerance(self) -> float:
-        """The largest relative difference of two runs in float64: rounding may change when an inner solver stops."""
-        return 1e-8 if self.has_field("iterations") else 1e-10
 
 
 # ---------------------------------------------------------------- functions of the algorithm
