@@ -533,7 +533,7 @@ class PreparedExperiment:
 
     @property
     def noise_times(self) -> int:
-        """How often noise must hide one client, or one row, in each round: on a tree in each round of an edge."""
+        """Number of times a round that noise must hide a client or a row: on a tree in each round of an edge."""
         return self.privacy.count_noise(self.settings) * (self.topology.edge_rounds or 1)
 
     @property
@@ -544,6 +544,10 @@ class PreparedExperiment:
     def epsilon_after(self, rounds: int) -> float:
         """Return the privacy loss of so many rounds, of a run whose noise is resolved."""
         return self.privacy.find_epsilon(rounds, self.settings.clients_per_round, self.noise_times)
+
+    def describe_privacy(self, rounds: int) -> tuple[str, dict[str, Any]]:
+        """Return a sentence and a section of summary.json, as ``Privacy.describe``, after so many rounds."""
+        return self.privacy.describe(rounds, self.settings, self.noise_times)
 
     @property
     def planned_epsilon(self) -> float:

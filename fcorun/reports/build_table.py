@@ -78,8 +78,7 @@ def build_table(
     summaries = [record.summary_or_empty for record in records]
     metrics = from_summaries(summaries)
     varied = find_varied_keys(configs)
-    private_keys = (*filter(asks_for_privacy, varied), *_find_keys_of_epsilon(varied, configs, summaries))
-    conditions = tuple(dict.fromkeys((*(conditions or ()), *private_keys)))
+    conditions = tuple(dict.fromkeys((*(conditions or ()), *_find_private_keys(varied, configs, summaries))))
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
@@ -126,12 +125,12 @@ def build_table(
     return runs
 
 
-def _find_keys_of_epsilon(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
-    """Return the varied keys of which private runs have spent another epsilon at the end, and alike in all others.
+def _find_private_keys(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
+    """Return the varied keys that ask for privacy, or by which private runs alike in others end at another epsilon.
 
     Runs that met a target or diverged have spent less, by their own numbers: they do not count.
     """
-    found = []
+    found = [*filter(asks_for_privacy, varied)]
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):

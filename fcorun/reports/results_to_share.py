@@ -14,7 +14,6 @@ import markupsafe
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.contents import FIGURE, STATUS
-from fcorun.base.records.patients import SENTENCES, change_texts, hide_row_numbers
 from fcorun.base.records.record import (
     PERMUTATION_FILE,
     SELECTION_FILE,
@@ -23,6 +22,7 @@ from fcorun.base.records.record import (
     check_folder,
     load_records,
 )
+from fcorun.base.records.single_patients import SENTENCES, change_texts, hide_row_numbers
 from fcorun.base.records.sweep_settings import SETTINGS_FILE
 from fcorun.reports.problem_values import names_a_folder
 

@@ -209,8 +209,7 @@ def finish_run(
         rounds_done = int(job.rows[-1]["round"])
     faults, fault_section = describe_faults(job.experiment, data, rounds_done)
     job.add_reason(describe_participation(job.experiment, data, rounds_done))
-    experiment = job.experiment
-    privacy, privacy_section = experiment.privacy.describe(rounds_done, experiment.settings, experiment.noise_times)
+    privacy, privacy_section = job.experiment.describe_privacy(rounds_done)
     status, reason = _find_status(job, faults, privacy)
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
     summary |= {**sections, **fault_section, **privacy_section}

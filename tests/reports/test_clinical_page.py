@@ -14,8 +14,8 @@ from browser import print_pdf
 from fake_records import fake_config, fake_record
 
 from fcorun.base.records.formats import csv_text
-from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.record import load_records
+from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.base.records.tables import COEFFICIENTS
 from fcorun.data.tables.scaling import explain_own_scale
 from fcorun.interface.cli.commands import main

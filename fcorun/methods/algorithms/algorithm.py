@@ -1,8 +1,7 @@
 """The contract of an algorithm: four pure functions that read like the box in the paper, and a few optional ones.
 
 An algorithm gets a client's rows and minibatches as ``LocalData``, says in ``Traits`` with which problems, channels and
-topologies it may run, and derives from ``Algorithm``, or from ``TwoRateAlgorithm`` with one rate on the clients and
-one on the server.
+topologies it may run, and derives from ``Algorithm``, or from ``TwoRateAlgorithm``, with a client and a server rate.
 
 The YAML of an algorithm in conf/algo holds ``name``, ``class`` and a value for each field without a default. Pictures
 call the algorithm by its ``title``, or by its name without one.
@@ -50,8 +49,7 @@ class Traits:
             without a server, because the mean of its states has a meaning; "only" if it needs edges; "graph" if it
             needs a graph; "" if it needs a server.
         restores_domain: True if ``root`` and ``output`` make a point of the domains of psi and h from any mean.
-        exact: the problems whose optimum the algorithm reaches with full gradients and exact solves: "smooth"
-            (psi = 0), "composite" (any psi) or "" (none).
+        exact: the problems that full gradients and exact solves solve: "smooth" (psi = 0), "composite" or "" (none).
         exact_with_one_step: the same, for rounds of one step of all clients with all their data.
         robust_to_uneven_steps: True if clients of more local steps do not weigh more in the fixed point.
         hessian: "linear model" if clients send Hessians, which only linear models of not too many parameters have;
@@ -63,8 +61,8 @@ class Traits:
             other numbers that must not be compressed.
         feedback: the ``uplink.feedback`` that the method consists of; "" leaves the choice to the user.
         growing_broadcasts: True if broadcasts grow with the rounds, and compressed ones never become exact.
-        local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model. Without a
-            positive ``ridge`` of the algorithm, clients with no more rows than parameters are refused.
+        local_fits: True if each client fits its own loss, without psi, by the Hessian of a linear model, for which it
+            needs more rows than parameters or a positive ``ridge`` of the algorithm.
         reveals_uploads: True if the mean of uploads tells each of them, as where a client fills entries of its own.
             Where rows stay at their sites, rules on sets of rows then hold for each client.
         reveals_personal: True if uploads determine a client's personal model, or nearly so. Where rows stay at their
@@ -74,8 +72,7 @@ class Traits:
             changes of the server's state, which privacy can clip and hide by noise; None: privacy is refused.
         prox_between_rounds: True if the server takes a prox in each round, so that its state is no sum of messages.
         gradient_uploads: "dual" if others are -``client_lr`` times one step's gradient; "primal": without a mirror.
-        gradient_steps: True if clients see their rows in one gradient of each local step's batch alone, of at most K
-            steps, so that noise in these gradients hides rows in all that clients send and keep.
+        gradient_steps: True if rows enter by one gradient in each of at most K local steps alone, where noise can act.
     """
 
     needs: tuple[str, ...] = ()

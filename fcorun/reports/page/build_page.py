@@ -17,8 +17,8 @@ from typing import Any
 from fcorun.base.errors import UserError, abbreviate_sentences
 from fcorun.base.metrics import COUNTERS, is_baseline_row
 from fcorun.base.records.contents import SELECTION
-from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.record import Record, split_damaged
+from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.base.records.sweep_settings import SweepSettings, list_missing_runs, load_settings
 from fcorun.base.records.tables import PAGE_TABLES, find_damaged
 from fcorun.base.system.machine import fcorun_version

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.records.patients import hide_row_numbers
+from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import parse_float, read_lines
 from fcorun.reports.page.models import (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fcorun.base.records.patients import hide_row_numbers
+from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.base.records.tables import GAPS
 from fcorun.reports.page.elements import (
     bullet_list,

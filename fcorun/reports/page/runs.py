@@ -7,8 +7,8 @@ from typing import Any
 
 from fcorun.base.cohorts import read_participation, read_turn_share
 from fcorun.base.metrics import structure_metrics
-from fcorun.base.records.patients import hide_row_numbers
 from fcorun.base.records.record import FINISHED_STATUSES, Record
+from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.reports.build_table import load_configs
 from fcorun.reports.page.elements import facts_table, html_table, screen_or_paper
 from fcorun.reports.problem_values import OPEN

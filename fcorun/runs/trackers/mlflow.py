@@ -14,8 +14,8 @@ from typing import Any
 from fcorun.base.errors import UserError
 from fcorun.base.records import contents
 from fcorun.base.records.formats import json_text, read_json, read_text
-from fcorun.base.records.patients import PATIENT_FILES, hide_patients, hide_row_numbers
 from fcorun.base.records.record import RECORD_FILES, Record
+from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
 from fcorun.base.system import locks
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import (
@@ -41,8 +41,8 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    What tells of single patients is left out (``fcorun.base.records.patients``). Long values are cut. A run that goes
-    on after it was interrupted is another run of MLflow.
+    What tells of single patients is left out (``fcorun.base.records.single_patients``). Long values are cut. A run
+    that goes on after it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,

@@ -726,7 +726,7 @@ def test_numbers_of_steps_that_tell_rows_are_refused(tmp_path):
 
 
 def test_duals_with_a_domain_are_refused(user_module, tmp_path):
-    """Those of the barrier -sum log w are negative."""
+    """The duals of the barrier -sum log w are negative."""
     user_module("barrier", BARRIER)
     write_choice(tmp_path, "mirror", "barrier", "class: barrier.Barrier")
     with use_config_dir(tmp_path), fails("mirror=barrier", "domain", "leave mirror out"):

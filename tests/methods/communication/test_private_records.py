@@ -1,4 +1,4 @@
-"""What the record of a private run has, says and refuses: its list of what is not private, its end, and cures."""
+"""Records of private runs: their list of what is not private, their end, and what is refused with a cure."""
 
 from pathlib import Path
 

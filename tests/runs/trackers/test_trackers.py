@@ -15,8 +15,8 @@ import pytest
 from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
-from fcorun.base.records.patients import PATIENT_FILES
 from fcorun.base.records.record import Record
+from fcorun.base.records.single_patients import PATIENT_FILES
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.tracker import NoTracker, run_name
 

@@ -10,7 +10,6 @@ from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
-from fcorun.base.records.patients import PATIENT_FILES, hide_patients, hide_row_numbers
 from fcorun.base.records.record import (
     PAGE_FILES,
     PERMUTATION_FILE,
@@ -22,6 +21,7 @@ from fcorun.base.records.record import (
     STABILITY_FILE,
     load_records,
 )
+from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, read_own_settings
 from fcorun.base.system.files import choose_temporary, read_regular_file, replace_file
 from fcorun.interface.cli.commands.common_command import CommandParser, check_new
