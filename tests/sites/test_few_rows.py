@@ -98,6 +98,24 @@ def test_no_sum_leaves_at_a_model_where_one_row_outweighs_all_others(message):
         run(plan, message, APART)
 
 
+@pytest.mark.parametrize(
+    "message", ["round", *(pytest.param(name, marks=pytest.mark.slow) for name in ("evaluate", "residuals"))]
+)
+def test_visits_of_one_patient_that_outweigh_all_others_count_as_one_row(message):
+    plan = plan_of("gap=true", "reg.strength=0.1", "data.group=patient")
+    for name in NAMES:
+        frame = pd.read_csv(f"{name}.csv").assign(patient=np.arange(N))
+        frame.loc[:5, "z"] = frame["x"][:6] + 2.0
+        frame.to_csv(f"{name}.csv", index=False)
+    run(plan, message, APART)
+    frame = pd.read_csv("a.csv")
+    frame.assign(patient=np.where(np.isin(np.arange(N), [*range(6), OUTLIER]), 0, np.arange(N))).to_csv(
+        "a.csv", index=False
+    )
+    with fails("site 'a'", "outweigh all others"):
+        run(plan, message, APART)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", ["feddualavg", "newton", "fedprox", "scaffold", "fedmid", "fedsplit"])
 def test_algorithms_whose_clients_receive_a_model_or_a_dual_point_refuse_alike(algo):

@@ -1,8 +1,10 @@
 """The patients that rows stand for: no rule counts rows of weight 0, of small weights, or of one patient, as rows."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,12 +13,15 @@ from ledger_plans import SPLIT, N, run, split_of, write_visits
 from three_sites import plan_of
 
 from fcorun.base.errors import UserError
+from fcorun.engine.remote.programs import effective_numbers, number_patients, sum_shares, sum_shares_by_client
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.patients import Patients, effective_number, least_effective_number
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.tables.planned_table import read_planned_table
+from fcorun.sites.tables.table_description import merge_small_cells
+from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.studies.selection.selection_result import SelectOptions
 
 
@@ -79,7 +84,7 @@ class Rule(NamedTuple):
 
     columns: dict
     options: tuple
-    hides: object = None
+    hides: Callable[[SiteTable], object] | None = None
     folds: bool = False
 
 
@@ -165,3 +170,43 @@ def test_two_plans_tell_no_visits_of_one_patient(first, n_visits, is_refused, tm
     words = "12 rows of fewer than 10 patients are validation rows of this plan and were"
     with fails(words) if is_refused else nullcontext():
         run(plan_of(*SPLIT, *(unnamed if first else named)))
+
+
+# -- sums at models
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_of_one_patient_count_together(seed):
+    rng = np.random.default_rng(seed)
+    shares = rng.exponential(size=(2, 40)).astype(np.float32)
+    client = np.sort(rng.integers(0, 3, 40)).astype(np.int32)
+    patient = number_patients(rng.integers(0, 9, 40).astype(str), client)
+    assert patient is not None
+    of_site = effective_numbers(sum_shares_by_client(jnp.asarray(shares), jnp.asarray(client), 3, patient)[None])[0]
+    of_clients = sum_shares_by_client(jnp.asarray(shares), jnp.asarray(client), 3, patient)
+    for k in range(2):
+        assert of_site[k] == pytest.approx(effective_number(np.bincount(patient, shares[k])), rel=1e-5)
+        for m in range(3):
+            of_client = effective_numbers(of_clients[m][None])[k]
+            sizes = np.bincount(patient[client == m], shares[k][client == m])
+            assert of_client == pytest.approx(effective_number(sizes), rel=1e-5)
+            alone = sum_shares(jnp.asarray(shares[:, client == m]), patient[client == m])
+            assert effective_numbers(alone[None])[k] == pytest.approx(of_client, rel=1e-5)
+
+
+def test_a_cell_of_a_histogram_has_enough_patients():
+    bins = np.array([0, 0, 1, 4, 4, 4, 4, 5, 8, 9])
+    patients = Patients(number=np.where(bins == 4, 99, np.arange(10)))  # four rows of one patient
+    assert merge_small_cells(bins, 10, 3, Patients()).tolist() == [0, 3, 0, 0, 4, 0, 0, 0, 0, 3]
+    assert merge_small_cells(bins, 10, 3, patients).tolist() == [
+        0,
+        10,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]  # seven rows like 2.6 patients

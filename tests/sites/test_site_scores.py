@@ -13,8 +13,9 @@ from fcorun.experiment.classifiers import warn_constant_scores
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.predict import predict
 from fcorun.results.scores.calibration import CalibrationSearch, LogisticCalibration, sum_calibration
-from fcorun.results.scores.ranking import EDGES, bound_auc, count_scores, spread_cells
+from fcorun.results.scores.ranking import EDGES, N_BINS, bound_auc, count_scores, find_bins, spread_cells
 from fcorun.results.site_scores import compute_site_scores
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
 from fcorun.sites.server.server import Server
@@ -89,7 +90,8 @@ def test_the_interval_contains_the_area_under_the_curve():
             for label in (0, 1):
                 of_class = count_scores(score[y == label])
                 counts[False][label].append([of_class, of_class])
-                counts[True][label].append(spread_cells(merge_small_cells(of_class, min_cell)))
+                merged = merge_small_cells(find_bins(score[y == label]), N_BINS, min_cell, Patients())
+                counts[True][label].append(spread_cells(merged))
             scores.append(score)
             labels.append(y)
         y, score = np.concatenate(labels), np.concatenate(scores)

@@ -14,6 +14,7 @@ from fcorun.results.models.predict import predict
 from fcorun.results.models.predictions import predict_splits, tabulate_scores
 from fcorun.results.scores.ranking import EDGES, count_scores, spread_cells
 from fcorun.results.site_scores import choose_edge
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.server.site_study import run_plan
 from fcorun.sites.tables.table_description import merge_small_cells
@@ -76,7 +77,11 @@ def test_an_edge_is_the_best_that_counts_make_certain():
     }.items():
         rule = ThresholdRule.parse(text)
         assert choose_edge(rule, positive, negative, "rows") == (expected, "")
-        more, fewer = (np.stack(spread_cells(merge_small_cells(counts[0], 5))) for counts in (positive, negative))
+        spread = []
+        for counts in (positive, negative):
+            bins = np.repeat(np.arange(len(counts[0])), counts[0])
+            spread.append(np.stack(spread_cells(merge_small_cells(bins, len(counts[0]), 5, Patients()))))
+        more, fewer = spread
         edge, _ = choose_edge(rule, more, fewer, "rows")
         reached = {"sensitivity": sensitivity, "specificity": specificity}.get(rule.kind)
         if reached is not None:

@@ -17,6 +17,7 @@ from fcorun.data.tables.columns import Column, LevelColumn
 from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.scaling import Scaling
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import OwnTableError, SiteOptions
 from fcorun.sites.server.server import agree
@@ -211,12 +212,13 @@ def test_an_agreement_travels_exactly():
 
 def test_cells_of_histograms_are_merged():
     counts = np.array([1, 0, 1, 1, 5, 2, 0, 3, 1, 1])
-    merged = merge_small_cells(counts, 3)
+    bins = np.repeat(np.arange(10), counts)
+    merged = merge_small_cells(bins, 10, 3, Patients())
     assert merged.tolist() == [0, 0, 0, 3, 5, 0, 0, 7, 0, 0]
-    assert merge_small_cells(np.array([1, 1]), 3).tolist() == [0, 0]
+    assert merge_small_cells(np.array([0, 1]), 2, 3, Patients()).tolist() == [0, 0]
     # the mean bins of rows in bins 0, 2, 3; 4 (five rows); and 5, 5, 7, 7, 7, 8, 9
-    assert center_cells(counts, 3).tolist() == [0, 0, 3, 0, 5, 0, 0, 7, 0, 0]
-    assert center_cells(np.array([1, 1]), 3).tolist() == [0, 0]
+    assert center_cells(bins, 10, 3, Patients()).tolist() == [0, 0, 3, 0, 5, 0, 0, 7, 0, 0]
+    assert center_cells(np.array([0, 1]), 2, 3, Patients()).tolist() == [0, 0]
 
 
 def test_cells_of_few_rows_do_not_move_quantiles_up():
@@ -226,7 +228,7 @@ def test_cells_of_few_rows_do_not_move_quantiles_up():
     differences = []
     for _ in range(200):
         sites = rng.normal(60, 12, (3, 60))
-        counts = sum(center_cells(np.histogram(ages, edges)[0], 3) for ages in sites)
+        counts = sum(center_cells(np.digitize(ages, edges) - 1, 256, 3, Patients()) for ages in sites)
         description = ColumnDescription(histogram=Histogram(edges, counts))
         quantiles = np.array([0.05, 0.35, 0.5, 0.65, 0.95])
         differences.append(description.quantiles(quantiles) - np.quantile(sites, quantiles))

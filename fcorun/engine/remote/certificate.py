@@ -45,12 +45,14 @@ class CertificateSums:
         batch: the site's rows with their weights in F, and their clients.
         n_clients: the number of all clients.
         check_shares: raises an error where few of these rows outweigh all others at a model of a message.
+        patient: the number of the patient of each row, at one client, (n,); None: each row is one.
     """
 
     problem: Problem
     batch: Batch
     n_clients: int
     check_shares: Callable[[str, ShareSums], None]
+    patient: jax.Array | np.ndarray | None = None
 
     def residuals(self, models: Models, with_gradient: bool) -> dict[str, np.ndarray]:
         """Return the sums of the losses and of their derivatives, and ``with_gradient`` that of their gradients."""
@@ -97,7 +99,7 @@ class CertificateSums:
                     prediction = self.problem.predict(Vector(w), batch.x, batch.offset)
                     sums = sum_rows(self.problem, prediction, *numbers_of_run, batch)
                     shares = self.problem.row_shares(Vector(w), batch)
-                    return sums, sum_shares_by_client(shares, batch.client, self.n_clients)
+                    return sums, sum_shares_by_client(shares, batch.client, self.n_clients, self.patient)
 
                 return jax.vmap(sum_run)(models, *numbers)
 

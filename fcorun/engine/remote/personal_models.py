@@ -70,7 +70,7 @@ class SitePersonalModels:
         Args:
             numbers, broadcast, clients: as for ``compute_models``.
             x, y: the training rows of the site.
-            extra: the other arrays of the evaluation.
+            extra: the other arrays of the evaluation, and the patients of rows as in ``solution_sums``.
         """
         evaluation, n_clients = self.federation.evaluation, self.federation.data.n_clients
         extra = extra | {f"client_rows_{split}": table for split, table in self._row_tables.items()}
@@ -95,7 +95,8 @@ class SitePersonalModels:
         sums = {}
         for split, table in self._row_tables.items():
             suffix = "" if split == "train" else "_val"
-            extras = {name: extra[name + suffix] for name in ("weight", "offset") if name + suffix in extra}
+            names = ("weight", "offset", "patient")
+            extras = {name: extra[name + suffix] for name in names if name + suffix in extra}
             rows = RowsByClient(x, y, extras, jnp.asarray(table))
             if split != "train":
                 rows = rows._replace(x=extra["x_val"], y=extra["y_val"])
@@ -105,7 +106,7 @@ class SitePersonalModels:
                 batch = rows.batch(client)
                 total = batch.weight.sum()
                 batch = batch._replace(weight=batch.weight / jnp.where(total > 0, total, 1))
-                return sum_shares(problem.row_shares(model, batch))
+                return sum_shares(problem.row_shares(model, batch), rows.patients(client))
 
             sums[split] = lax.map(sum_client, (jnp.arange(len(table)), models))
         return sums

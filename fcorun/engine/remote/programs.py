@@ -21,23 +21,48 @@ from fcorun.methods.communication.contracts import RoundState
 from fcorun.methods.problem.problem import Batch, Vector
 
 # A row counts in what a site sends with a share c >= 0, the size of its derivative, one number without its features.
-# The effective number of rows, (sum c)^2 / sum c^2, is that of rows with equal shares which have the same two sums.
+# Rows of one patient count together, with the sum of their shares. The effective number of patients, (sum c)^2 /
+# sum c^2, is that of patients with equal shares which have the same two sums.
 # Of the rows of a client or of a site, an array (3, 2): the largest share, by which the sums are divided, so that no
 # square overflows; the sum of the shares; and that of their squares. The last axis has the shares in a gradient, and
 # those in a Hessian.
 ShareSums = Any
 
 
-def sum_shares(shares: jax.Array) -> ShareSums:
-    """Return the sums of the shares of rows, (2, n)."""
+def number_patients(group: np.ndarray | None, client: np.ndarray) -> np.ndarray | None:
+    """Return the number of each row's patient, its group at its client, (n,); None: each row is a patient."""
+    if group is None:
+        return None
+    pairs = np.unique(group, return_inverse=True)[1] * (int(client.max(initial=0)) + 1) + client
+    return np.unique(pairs, return_inverse=True)[1].astype(np.int32)
+
+
+def _add_by_patient(shares: jax.Array, patient: Any) -> tuple[jax.Array, jax.Array]:
+    """Return the shares of patients, and 0 for others, (2, n), and the place of each row's patient there, (n,)."""
+    place = jnp.unique(patient, return_inverse=True, size=len(patient))[1]
+    return jax.ops.segment_sum(shares.T, place, len(patient)).T, place
+
+
+def sum_shares(shares: jax.Array, patient: jax.Array | np.ndarray | None = None) -> ShareSums:
+    """Return the sums of the shares of rows, (2, n), which ``patient``, (n,), adds by patient first."""
+    if patient is not None and len(patient):
+        shares, _ = _add_by_patient(shares, patient)
     largest = shares.max(axis=1, initial=0)
     scaled = shares / jnp.where(largest > 0, largest, 1)[:, None]
     return jnp.stack([largest, scaled.sum(axis=1), (scaled**2).sum(axis=1)])
 
 
-def sum_shares_by_client(shares: jax.Array, client: jax.Array, n_clients: int) -> ShareSums:
-    """Return the sums of the shares of rows, (2, n), over those of each client and of unknown ones, (M + 1, 3, 2)."""
+def sum_shares_by_client(
+    shares: jax.Array, client: jax.Array, n_clients: int, patient: jax.Array | np.ndarray | None = None
+) -> ShareSums:
+    """Return ``sum_shares`` over the rows of each client and of unknown ones, (M + 1, 3, 2).
+
+    A ``patient`` has rows of one client.
+    """
     n_sets = n_clients + 1
+    if patient is not None and len(patient):
+        shares, place = _add_by_patient(shares, patient)
+        client = jnp.maximum(jax.ops.segment_max(client, place, len(client)), 0)
     largest = jnp.maximum(jax.ops.segment_max(shares.T, client, n_sets), 0)
     scaled = shares.T / jnp.where(largest > 0, largest, 1)[client]
     sums = (jax.ops.segment_sum(values, client, n_sets) for values in (scaled, scaled**2))
@@ -70,7 +95,7 @@ class RowsByClient(NamedTuple):
 
     Attributes:
         x, y: features and targets, (n, d) and (n,).
-        extras: their "weight" and "offset", (n,), where they have them.
+        extras: their "weight", "offset" and "patient", (n,), where they have them.
         of_client: the indices of each client's rows, (M, L) with -1 for none.
     """
 
@@ -87,21 +112,27 @@ class RowsByClient(NamedTuple):
         offset = self.extras.get("offset")
         return Batch(self.x[rows], self.y[rows], weight, offset=None if offset is None else offset[rows])
 
+    def patients(self, client: jax.Array) -> jax.Array | None:
+        """Return the patient of each row of a client's batch."""
+        patient = self.extras.get("patient")
+        return None if patient is None else patient[jnp.maximum(self.of_client[client], 0)]
+
 
 def rows_of_message(
     schedule: Schedule, rows: DeviceRows, data: LocalData, client: jax.Array, uses_whole_data: bool
-) -> Batch:
-    """Return the rows that a client's message of a round is computed from, each once.
+) -> tuple[Batch, jax.Array]:
+    """Return the rows that a client's message of a round is computed from, each once, and their indices, -1 for none.
 
     These are all rows of the client, or those that the minibatches of its steps have.
     """
+    indices = whole_row_indices(schedule, rows, client[None])[0]
     if schedule.full_batch_steps and isinstance(data.whole, Batch):
-        return data.whole
+        return data.whole, indices
     if not schedule.full_batch_steps and not uses_whole_data and data.rows.size < schedule.max_rows:
         drawn = jnp.sort(data.rows.ravel())
         is_repeated = jnp.concatenate([jnp.zeros(1, bool), drawn[1:] == drawn[:-1]])
-        return data.batch(jnp.where(is_repeated, -1, drawn))
-    return data.batch(whole_row_indices(schedule, rows, client[None])[0])
+        indices = jnp.where(is_repeated, -1, drawn)
+    return data.batch(indices), indices
 
 
 def count_sent_runs(algorithm: Algorithm, n_runs: int) -> int:
@@ -152,6 +183,7 @@ class RemotePrograms:
         draws: Any,
         broadcast: PyTree,
         held_out: RowsByClient | None,
+        patient: jax.Array | None,
     ) -> tuple[PyTree, PyTree, tuple[jax.Array, list[ShareSums]]]:
         """Compute a site's clients in one exchange of a round of each run, from what they receive.
 
@@ -159,6 +191,7 @@ class RemotePrograms:
             clients: the states of all clients of the site.
             draws: the draws of those clients of the site that are in the cohort.
             held_out: the rows of the site that a fold of a selection holds out; None without a fold.
+            patient: the number of the patient of each training row of the site, (n,); None: each row is one.
 
         Returns:
             The mean of the messages over these clients, the new states of all clients of the site, and of each client
@@ -171,9 +204,12 @@ class RemotePrograms:
 
         def sum_row_shares(problem, model, data, client):
             schedule, uses_whole = self.federation.schedule, self.federation.needs_whole_data
-            sums = [sum_shares(problem.row_shares(model, rows_of_message(schedule, rows, data, client, uses_whole)))]
+            batch, indices = rows_of_message(schedule, rows, data, client, uses_whole)
+            of_batch = None if patient is None else patient[jnp.maximum(indices, 0)]
+            sums = [sum_shares(problem.row_shares(model, batch), of_batch)]
             if held_out is not None:
-                sums.append(sum_shares(problem.row_shares(model, held_out.batch(client))))
+                shares = problem.row_shares(model, held_out.batch(client))
+                sums.append(sum_shares(shares, held_out.patients(client)))
             return sums
 
         def answer_run(numbers, clients, broadcast):
@@ -249,7 +285,7 @@ class RemotePrograms:
         """Compute for the solution of each run the sums of losses and scores over the rows of each split.
 
         Returns also, by split, how much the rows of each client count at the solution. ``clients`` has the client of
-        each row of a split.
+        each row of a split, and ``extra`` may have the "patient" of each training row, and "patient_val".
         """
         n_clients = self.federation.data.n_clients
         evaluation = self.federation.evaluation
@@ -259,7 +295,8 @@ class RemotePrograms:
             sums = evaluation.split_sums(problem, Vector(solution), x, y, extra)
             shares = {}
             for split, of_rows in evaluation.split_row_shares(problem, Vector(solution), x, y, extra).items():
-                shares[split] = sum_shares_by_client(of_rows, clients[split], n_clients)
+                patient = extra.get("patient" if split == "train" else "patient_val")
+                shares[split] = sum_shares_by_client(of_rows, clients[split], n_clients, patient)
             return sums, shares
 
         return vmap_runs(sum_run, (0, 0), numbers, solution)

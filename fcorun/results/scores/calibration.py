@@ -350,11 +350,13 @@ def sum_logistic(
     z: Float[np.ndarray, " n"],
     at: tuple[float, float],
     min_cell: int,
+    patient: Int[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, " 6"]:
     """Return the sums over rows of the loss of logit P(y = 1) = offset + a + b z and of its derivatives, ``at`` a, b.
 
     Returns nan if fewer rows than ``min_cell`` make up one of the sums: the sum would tell of these rows. Rows count by
-    their effective number, (sum |t|)^2 / sum t^2 of their terms t (Kish, Survey Sampling 1965).
+    their effective number, (sum |t|)^2 / sum t^2 of their terms t (Kish, Survey Sampling 1965), and those of one
+    ``patient``, numbers from 0, as one.
     """
     a, b = at
     sign = np.where(y == 1, -1.0, 1.0)
@@ -362,6 +364,8 @@ def sum_logistic(
     residual = sign * residual
     terms = np.stack([loss, residual, residual * z, curvature, curvature * z, curvature * z**2])
     sizes = np.abs(terms)
+    if patient is not None:
+        sizes = np.stack([np.bincount(patient, of_term) for of_term in sizes])
     sizes = sizes / np.maximum(sizes.max(axis=1, keepdims=True, initial=0), np.finfo(float).tiny)
     if min_cell and not (terms[3].any() and (sizes.sum(axis=1) ** 2 >= min_cell * (sizes**2).sum(axis=1)).all()):
         return np.full(N_SUMS, np.nan)
@@ -406,10 +410,14 @@ class CalibrationSearch:
 
 
 def sum_calibration(
-    y: Int[np.ndarray, " n"], score: Float[np.ndarray, " n"], point: Float[np.ndarray, " 5"], min_cell: int
+    y: Int[np.ndarray, " n"],
+    score: Float[np.ndarray, " n"],
+    point: Float[np.ndarray, " 5"],
+    min_cell: int,
+    patient: Int[np.ndarray, " n"] | None = None,
 ) -> Float[np.ndarray, "2 6"]:
     """Return the sums of ``sum_logistic`` for the slope's model, and for the intercept's, at the point of a request."""
     center, scale, a, b, intercept = point.tolist()
     zeros = np.zeros(len(y))
-    slope_sums = sum_logistic(y, zeros, (score - center) / scale, (a, b), min_cell)
-    return np.stack([slope_sums, sum_logistic(y, score, zeros, (intercept, 0.0), min_cell)])
+    slope_sums = sum_logistic(y, zeros, (score - center) / scale, (a, b), min_cell, patient)
+    return np.stack([slope_sums, sum_logistic(y, score, zeros, (intercept, 0.0), min_cell, patient)])

@@ -126,7 +126,12 @@ BINS: tuple[str, str] = ("positive_bins", "negative_bins")  # the names of the c
 
 def count_scores(score: Float[np.ndarray, " n"]) -> Int[np.ndarray, " b"]:
     """Return the number of scores in each bin, lowest scores first."""
-    return np.bincount(np.searchsorted(EDGES, score, side="right"), minlength=N_BINS)
+    return np.bincount(find_bins(score), minlength=N_BINS)
+
+
+def find_bins(score: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Return the bin of each score."""
+    return np.searchsorted(EDGES, score, side="right")
 
 
 def spread_cells(counts: Int[np.ndarray, " b"]) -> tuple[Int[np.ndarray, " b"], Int[np.ndarray, " b"]]:

@@ -65,17 +65,23 @@ class Patients:
             sums += [weight, (weight == 0).astype(np.float64)]
         counts = np.full(n_parts, np.inf)
         for sizes in sums:
-            of_sum = effective_numbers(*self._add_by_patient(sizes, part, rows), n_parts)
+            number = None if self.number is None else self.number[rows]
+            of_sum = effective_numbers(*add_by_patient(sizes, part, number), n_parts)
             counts = np.where(of_sum > 0, np.minimum(counts, of_sum), counts)
         return np.where(np.isinf(counts), 0.0, np.round(counts, _DIGITS))
 
-    def _add_by_patient(self, sizes: np.ndarray, part: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the size of each patient in each part, and the part."""
-        if self.number is None:
-            return sizes, part
-        n_patients = int(self.number.max(initial=0)) + 1
-        pairs, pair = np.unique(part * n_patients + self.number[rows], return_inverse=True)
-        return np.bincount(pair, sizes, minlength=len(pairs)), pairs // n_patients
+
+def add_by_patient(sizes: np.ndarray, part: np.ndarray, number: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return what the sizes of the rows of each patient in each part add up to, (k,), and the part, (k,).
+
+    Args:
+        sizes, part, number: the size, the part and the patient of each row, (n,); without ``number`` each row is one.
+    """
+    if number is None:
+        return sizes, part
+    n_patients = int(number.max(initial=0)) + 1
+    pairs, pair = np.unique(part * n_patients + number, return_inverse=True)
+    return np.bincount(pair, sizes, minlength=len(pairs)), pairs // n_patients
 
 
 def are_few(counts: Any, least: float) -> Any:

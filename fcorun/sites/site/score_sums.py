@@ -10,7 +10,7 @@ import numpy as np
 from fcorun.base.records.record import PERSONAL, SHARED
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.column_roles import SPLITS
-from fcorun.engine.remote.programs import sum_shares_by_client
+from fcorun.engine.remote.programs import number_patients, sum_shares_by_client
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD, ThresholdRule
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays
@@ -18,10 +18,11 @@ from fcorun.results.models.client_intercepts import add_client_intercepts
 from fcorun.results.models.predictions import Predictions, predict_rows
 from fcorun.results.scores.calibration import sum_calibration
 from fcorun.results.scores.concordance import pair_rows_of_clients
-from fcorun.results.scores.ranking import BINS, EDGES, count_scores, spread_cells
+from fcorun.results.scores.ranking import BINS, EDGES, N_BINS, find_bins, spread_cells
 from fcorun.results.scores.weighted_rows import find_terms
 from fcorun.results.site_scores import probability_at, set_prefix
 from fcorun.sites.plan.messages.score_messages import Scores
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.request_checks import FewRowsRule
@@ -56,7 +57,7 @@ class ScoreSums:
     Attributes:
         data: the site's rows by themselves.
         model: the parameters of the shared model by name; None: the algorithm trains none.
-        min_cell: the least count of a cell of a histogram, and of rows that make up a sum of a calibration.
+        min_cell: the least patients of a cell of a histogram, and of rows that make up a sum of a calibration.
         masked: whether the sums are masked. Cells are then counted at the lowest and at the highest bins of their rows,
             since such counts of all sites can be added; and no sum of a calibration is left out, which masks cannot do.
         threshold: the probability from which on a row is assigned to the positive class.
@@ -111,8 +112,9 @@ class ScoreSums:
                 errors = jnp.abs(jnp.asarray(rows.target - rows.prediction))
                 shares.append(jnp.stack([errors, errors]))  # of squares, whatever the objective
             n_clients = len(predictions.client_groups[0])
+            patient = number_patients(predictions.group, predictions.client_numbers)
             for of_rows in shares:
-                sums = sum_shares_by_client(of_rows, client, n_clients)[None]
+                sums = sum_shares_by_client(of_rows, client, n_clients, patient)[None]
                 rule.check(message, sums, split=predictions.split)
 
     @cached_property
@@ -154,10 +156,11 @@ class ScoreSums:
         """Return the counts of scores in bins, by class; a cell below ``min_cell`` is added to that of a later bin."""
         cells = {}
         for name, k in zip(BINS, (1, 0), strict=True):
-            counts = count_scores(predictions.output[predictions.y == k])
-            merged = merge_small_cells(counts, max(self.min_cell, 1))
-            if merged.sum() < counts.sum():  # all together are below
-                merged[-1] = counts.sum()
+            of_class = predictions.y == k
+            patients = Patients(number=_patient_of_row(predictions)).take(of_class)
+            merged = merge_small_cells(find_bins(predictions.output[of_class]), N_BINS, max(self.min_cell, 1), patients)
+            if merged.sum() < of_class.sum():  # all together are below
+                merged[-1] = of_class.sum()
             cells[name] = np.asarray(spread_cells(merged) if self.masked else merged, np.int32)
         return cells
 
@@ -191,7 +194,8 @@ class ScoreSums:
             for point in points.get(key, ()):
                 if task.has_two_classes:
                     score = predictions.output.astype(float)
-                    sums.append(sum_calibration(predictions.y, score, point, 0 if self.masked else self.min_cell))
+                    least = 0 if self.masked else self.min_cell
+                    sums.append(sum_calibration(predictions.y, score, point, least, _patient_of_row(predictions)))
                     continue
                 rows = predictions.to_scored_rows()
                 if not rows.is_judged:
@@ -202,3 +206,8 @@ class ScoreSums:
             if sums:
                 arrays[key] = np.stack(sums)
         return arrays
+
+
+def _patient_of_row(predictions: Predictions) -> np.ndarray | None:
+    """Return the number of each row's patient; None: each row is one."""
+    return None if predictions.group is None else np.unique(predictions.group, return_inverse=True)[1]

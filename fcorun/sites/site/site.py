@@ -20,6 +20,7 @@ from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.encoding import Encoding
 from fcorun.engine.remote.certificate import CertificateSums
 from fcorun.engine.remote.leaves import name_leaves
+from fcorun.engine.remote.programs import number_patients
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.problem.solver import gather_site_rows
@@ -320,7 +321,10 @@ class Site:
             batch = gather_site_rows(self.data, self.experiment.settings.client_weighting)
             problem = build.build_problem(self.experiment, self.data)  # whose psi is not used
             n_clients = self.data.n_clients
-            self._certificate_sums = CertificateSums(problem, batch, n_clients, self.few_rows_rule.check)
+            rows = self.data.train
+            self._certificate_sums = CertificateSums(
+                problem, batch, n_clients, self.few_rows_rule.check, number_patients(rows.group, rows.known_client)
+            )
         return self._certificate_sums
 
     @property

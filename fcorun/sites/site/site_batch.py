@@ -17,7 +17,7 @@ from fcorun.engine.federation import Federation, Numbers
 from fcorun.engine.remote.certificate import SCALE, CertificateSums
 from fcorun.engine.remote.leaves import name_leaves, restore_leaves
 from fcorun.engine.remote.personal_models import PERSONAL, SitePersonalModels, split_broadcast
-from fcorun.engine.remote.programs import RemotePrograms, RowsByClient, count_sent_runs
+from fcorun.engine.remote.programs import RemotePrograms, RowsByClient, count_sent_runs, number_patients
 from fcorun.engine.schedule import DrawsAhead
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import PyTree
@@ -124,7 +124,8 @@ class SiteBatch:
         if not len(known):
             return None
         offsets = np.searchsorted(rows.client[known], np.arange(n_clients + 1))
-        extras = {name: extra[f"{name}_val"] for name in ("weight", "offset") if f"{name}_val" in extra}
+        extra = extra | self._patients
+        extras = {name: extra[f"{name}_val"] for name in ("weight", "offset", "patient") if f"{name}_val" in extra}
         of_client = jax.device_put(client_row_table(offsets, known))
         return RowsByClient(extra["x_val"], extra["y_val"], extras, of_client)
 
@@ -159,7 +160,15 @@ class SiteBatch:
         broadcast = restore_leaves(received, federation.shapes.broadcasts[exchange], self.n_sent_runs)
         draws = self._draws.draw(number)
         rows, _ = federation.arrays
-        arguments = (self._sent_numbers, self.clients, rows, draws, broadcast, self._held_out)
+        arguments = (
+            self._sent_numbers,
+            self.clients,
+            rows,
+            draws,
+            broadcast,
+            self._held_out,
+            self._patients.get("patient"),
+        )
         mean, clients, (work, shares) = self._answer_programs[exchange](*arguments)
         leaves, self.withholds = name_leaves(mean), False
         few = self.rule.find(shares[0], draws.weights / draws.weights.sum())
@@ -188,6 +197,7 @@ class SiteBatch:
         solution = restore_leaves(of_solution, self._solution_shapes, len(self.points))
         rows, extra = self.federation.arrays
         assert rows is not None
+        extra = extra | self._patients
         arguments = (self._numbers, dict(solution), rows.x, rows.y, extra, self._client_of_row)
         sums, shares = self._solution_program(*arguments)
         for split, of_split in shares.items():
@@ -216,6 +226,15 @@ class SiteBatch:
             split: jax.device_put(np.minimum(client, data.n_clients).astype(np.int32))
             for split, client in clients.items()
         }
+
+    @cached_property
+    def _patients(self) -> dict[str, jax.Array]:
+        """The number of the patient of each training row, "patient", and validation row, "patient_val", if named."""
+        patients = {}
+        for name, rows in (("patient", self.rows), ("patient_val", self.federation.data.validation)):
+            if rows is not None and rows.group is not None:
+                patients[name] = jax.device_put(number_patients(rows.group, rows.known_client))
+        return patients
 
     def solution(self, evaluated: Arrays, run: int) -> Arrays:
         """Return the parameters of a run's shared model in the request that ``evaluated`` it."""
@@ -276,6 +295,7 @@ class SiteBatch:
             Batch(rows.x, rows.y, extra["weight"], offset=extra.get("offset"), client=client),
             self.federation.data.n_clients,
             self.rule.check,
+            self._patients.get("patient"),
         )
 
     @cached_property

@@ -16,6 +16,7 @@ from fcorun.data.tables.cells import coerce_numbers, is_missing
 from fcorun.data.tables.columns import Column, SplineColumn
 from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.splits import SPLITS
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.site_options import HISTOGRAM_BINS, for_owner_alone
 from fcorun.sites.tables.table_rows import SiteTable
 from fcorun.sites.transport.messages import Message, describe_damage
@@ -215,9 +216,9 @@ def fit_curve(table: SiteTable, column: SplineColumn) -> SplineColumn:
 def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription) -> ColumnDescription:
     """Return the description of a column as it may leave the site.
 
-    Numbers are counted in bins between the bounds of ``ranges``, none of which has fewer than ``policy.min_cell`` rows;
-    rare levels are left out. Sums go by the names of clients. Raises UserError for bounds outside of which the knots or
-    the median of the numbers lie.
+    Numbers are counted in bins between the bounds of ``ranges``, none of which has fewer than ``policy.min_cell``
+    patients; rare levels are left out. Sums go by the names of clients. Raises UserError for bounds outside of which
+    the knots or the median of the numbers lie.
     """
     histogram = None
     level_counts = description.level_counts
@@ -230,7 +231,10 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
                             f"outside of data.ranges={{{name}: {table.options.ranges[name]}}} and would move "  # type: ignore[index]
                             "knots or medians: plan wider bounds, or mend the file if its unit is another"
                             )  # fmt: skip
-        counts = center_cells(np.bincount(bins, minlength=HISTOGRAM_BINS), table.policy.min_cell)
+        rows = table.client_rows.sort_rows(0)  # the order of the numbers
+        has_number = ~np.isnan(coerce_numbers(table.columns[name])[0][rows].astype(np.float64))
+        patients = table.patients.unweighted.take(rows[has_number])
+        counts = center_cells(bins, HISTOGRAM_BINS, table.policy.min_cell, patients)
         histogram = Histogram(bin_edges(table.options.ranges, name), counts)
     if name in table.level_counts:
         rare = table.rare_levels(name)
@@ -262,9 +266,10 @@ def bin_edges(ranges: dict[str, list[float]] | None, name: str) -> np.ndarray:
     return np.linspace(low, high, HISTOGRAM_BINS + 1)
 
 
-def center_cells(counts: np.ndarray, min_cell: int) -> np.ndarray:
+def center_cells(bins: np.ndarray, n_bins: int, least: int, patients: Patients) -> np.ndarray:
     """Return the counts of ``merge_small_cells``, each at the mean bin of its rows, which moves no quantile up."""
-    merged = merge_small_cells(counts, min_cell)
+    merged = merge_small_cells(bins, n_bins, least, patients)
+    counts = np.bincount(bins, minlength=n_bins)
     cell = find_cells(merged)
     centered = np.zeros_like(merged)
     if merged.any():
@@ -279,19 +284,27 @@ def find_cells(merged: np.ndarray) -> np.ndarray:
     return np.minimum(np.searchsorted(ends, np.arange(len(merged))), len(ends) - 1)
 
 
-def merge_small_cells(counts: np.ndarray, min_cell: int) -> np.ndarray:
-    """Return the counts with each cell empty or at least ``min_cell``, and the same total where that is large enough.
+def merge_small_cells(bins: np.ndarray, n_bins: int, least: int, patients: Patients) -> np.ndarray:
+    """Return the counts of rows in bins, (B,), each cell empty or of at least so many patients.
 
     A smaller cell is added to the next ones until they are large enough; what is left at the end is added to the last
-    cell that is.
+    cell that is. Where all rows together are few, no cell has any.
+
+    Args:
+        bins: the bin of each row, (n,).
+        patients: the patients of these rows.
     """
-    merged = np.zeros_like(counts)
-    waiting = 0
+    merged = np.zeros(n_bins, np.int64)
+    order = np.argsort(bins, kind="stable")
+    ends = np.flatnonzero(np.diff(bins[order], append=n_bins)) + 1
+    start = 0
     last = None
-    for j, count in enumerate(counts.tolist()):
-        waiting += count
-        if waiting >= min_cell:
-            merged[j], waiting, last = waiting, 0, j
+    for end in ends.tolist():
+        waiting = order[start:end]
+        if patients.take(waiting).count(np.ones(len(waiting), bool)) >= least:
+            last = bins[order[end - 1]]
+            merged[last] = len(waiting)
+            start = end
     if last is not None:
-        merged[last] += waiting
+        merged[last] += len(bins) - start
     return merged
