@@ -45,7 +45,7 @@ class GaussianPrivacy(ClippedPrivacy):
     counts there.
 
     With a ``quantile`` the clip is that of the first round alone, and then follows that quantile of the clients' norms,
-    with their weights in the mean, by the geometric steps of Andrew et al. (2021). Each client sends whether its norm
+    with their weights in the mean, by geometric steps. Each client sends whether its norm
     b_m = 1 is at most the clip, or b_m = 0 not, and the server adds noise of the deviation 2 ``noise`` max p_m to their
     mean; as b_m - 1/2 is at most 1/2, and messages have noise that is 1.033 times as large, both together cost what
     messages with the noise alone do: (1.033 z)^-2 + (2 * 2 z)^-2 = z^-2. The paper has the deviation m / 20 for m
