@@ -19,8 +19,8 @@ from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, in_size_classes
 from fcorun.engine.schedule import Schedule
-from fcorun.methods.algorithms.algorithm import Algorithm, Traits, tree_bytes
-from fcorun.methods.problem.operation_counts import PyTree
+from fcorun.methods.algorithms.algorithm import Algorithm, Traits
+from fcorun.methods.problem.operation_counts import PyTree, tree_bytes
 from fcorun.methods.problem.problem import Batch, Problem, Quadratic
 from fcorun.methods.problem.row_span import can_decompose, decompose_losses, restrict_to_row_span
 

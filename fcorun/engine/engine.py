@@ -19,8 +19,9 @@ from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.row_fetching import block_length, bytes_per_round
 from fcorun.engine.segments.run_loop import RunLoop, Segments, Snapshot
 from fcorun.engine.traffic import Traffic
-from fcorun.methods.algorithms.algorithm import Algorithm, PyTree, tree_bytes
+from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.communication.contracts import Channel, MessageBytes, counts_uploads
+from fcorun.methods.problem.operation_counts import tree_bytes
 
 # What is known of a run before it runs: bytes of memory (estimates), bytes sent (exact), dependence on the seed.
 

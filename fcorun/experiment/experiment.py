@@ -505,7 +505,7 @@ class PreparedExperiment:
         if self.privacy.correlates_rounds and self.algo.traits.prox_between_rounds:
             uncancelled_noise = word(
                 f"`privacy={self.names['privacy']}` is for servers that sum messages, where its noise cancels, and "
-                f"that of `algo={self.names['algo']}` takes a prox in each round: `algo=feddualavg` keeps a sum"
+                f"that of `algo={self.names['algo']}` takes a prox in each round: methods of dual averaging keep a sum"
             )
         return "; ".join(filter(None, (self._method_warning, off_optimum, uncancelled_noise)))
 

@@ -19,15 +19,10 @@ from jaxtyping import Array, Float
 from fcorun.base.config import AUTO, AutoPositive, Count, PluginBase, Positive, check_value, type_hints
 from fcorun.base.metrics import Metric
 from fcorun.methods.algorithms.local_data import LocalData
-from fcorun.methods.problem.operation_counts import PyTree
+from fcorun.methods.problem.operation_counts import PyTree, tree_bytes
 from fcorun.methods.problem.problem import Problem, Vector
 
 __all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
-
-
-def tree_bytes(tree: PyTree) -> int:
-    """Return the bytes of all arrays of a pytree, or of their shapes."""
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,11 @@ NO_COUNTS = np.zeros(3, np.int32)
 _collected: ContextVar[np.ndarray | None] = ContextVar("_collected", default=None)
 
 
+def tree_bytes(tree: PyTree) -> int:
+    """Return the bytes of all arrays of a pytree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
 def to_arrays(tree: PyTree) -> PyTree:
     """Return a pytree whose numbers, of Python or NumPy, are arrays of JAX; leaves of other types stay."""
     numbers = int, float, np.generic, np.ndarray

@@ -419,5 +419,6 @@ def sum_calibration(
     """Return the sums of ``sum_logistic`` for the slope's model, and for the intercept's, at the point of a request."""
     center, scale, a, b, intercept = point.tolist()
     zeros = np.zeros(len(y))
-    slope_sums = sum_logistic(y, zeros, (score - center) / scale, (a, b), min_cell, patient)
-    return np.stack([slope_sums, sum_logistic(y, score, zeros, (intercept, 0.0), min_cell, patient)])
+    slope_sums = sum_logistic(y, zeros, (score - center) / scale, (a, b), min_cell=min_cell, patient=patient)
+    intercept_sums = sum_logistic(y, score, zeros, (intercept, 0.0), min_cell=min_cell, patient=patient)
+    return np.stack([slope_sums, intercept_sums])
