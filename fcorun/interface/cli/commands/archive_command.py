@@ -55,9 +55,9 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # so that the same results are the same archive
 
 def run(argv: Sequence[str]) -> int:
     """Write the results in and under DIR to OUT.zip, for others to read: tables, models, settings, pictures and their
-    checksums. Absolute paths, names of machines, logs and the code of your own plug-ins are left out, and so is what
-    tells of single patients. After `python -m zipfile -e OUT.zip OUT`, fcorun results OUT and fcorun report OUT read
-    them, and tell a file that has changed."""
+    checksums. Absolute paths, names of machines, logs and the code of your own plug-ins are left out, and so are
+    predictions and other files that tell of single patients. After `python -m zipfile -e OUT.zip OUT`, fcorun results
+    OUT and fcorun report OUT read them, and tell a file that has changed."""
     parser = CommandParser("archive", run.__doc__, folders=False)
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder with results, also in its subfolders")
     parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
@@ -89,11 +89,11 @@ def run(argv: Sequence[str]) -> int:
         replace_file(temporary, out)
     finally:
         temporary.unlink(missing_ok=True)
-    kind = "with" if arguments.predictions else "without"
+    kind = "with predictions"
+    if not arguments.predictions:
+        kind = "without predictions and ranges; read the warnings in summary.json, which may name values and groups"
     size = out.stat().st_size / 1e6
-    Terminal().print(
-        f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind} what tells of single patients"
-    )
+    Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
     return 0
 
 
