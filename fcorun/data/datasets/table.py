@@ -74,6 +74,7 @@ from fcorun.data.tasks import Survival, Task, find_task
 
 ColumnName = Annotated[str | None, "default outside identity"]
 ColumnNames = Annotated[list[str] | None, "default outside identity"]
+_OF_NAMED_FEATURES: dict[str, str | None] = {"missing": "refuse", "encoding": None, "splines": None}  # with defaults
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,7 @@ class Table(Dataset):
             raise UserError(f"`data.scaling={self.scaling}` needs `data.standardize=pooled`, or scale: give that too")
         HoldOut(self.validation, self.test).check()
         self.roles.check()
+        self._check_triples()
         _ = self.file_options  # raises the error of an unknown encoding
         if self.group_across == "keep" and self.group is None:
             raise UserError("`data.group_across=keep` needs `data.group`: name the column of groups, or leave it out")
@@ -147,6 +149,15 @@ class Table(Dataset):
         if not self.target_task.has_classes and self.partition in ("by_label", "dirichlet"):
             raise UserError(f"`data.partition={self.partition}` needs classes and `data.task={self.task}` has none: "
                             "give `data.partition=sorted`")  # fmt: skip
+
+    def _check_triples(self) -> None:
+        """Raise UserError for options on columns of features, where all features are in the file of triples."""
+        for option, default in {"only": None, **_OF_NAMED_FEATURES}.items():
+            value = getattr(self, option)
+            if self.triples is not None and value not in (None, default):
+                raise UserError(f"`data.{option}={value}` is for columns of features, and all features are those of "
+                                f"`data.triples={self.triples}`: leave `data.{option}` out; a feature of the table "
+                                "needs a column in the triples")  # fmt: skip
 
     @property
     def has_explicit_task(self) -> bool:
@@ -294,7 +305,7 @@ class Table(Dataset):
                 raise UserError(f"`data.splines` needs rows in memory, and those of {self.path} stay on disk: give "
                                 "`data.resident=true`, or leave `data.splines` out")  # fmt: skip
             return None
-        for option, default in (("missing", "refuse"), ("encoding", None), ("splines", None)):
+        for option, default in _OF_NAMED_FEATURES.items():
             if (getattr(self, option) or default) != default:
                 raise UserError(f"`data.{option}={getattr(self, option)}` is for named columns, and {self.path} has "
                                 f"none: leave `data.{option}` out")  # fmt: skip

@@ -181,6 +181,12 @@ def test_bad_triples_are_refused(tmp_path, case):
         Table(str(tmp_path / "rows.csv"), target="label", triples=str(tmp_path / "x.parquet")).load()
 
 
+@pytest.mark.parametrize("option", [{"only": ["age"]}, {"splines": {"age": 3}}, {"missing": "mean"}])
+def test_options_on_columns_of_features_are_refused_with_triples(option):
+    with fails(f"data.{next(iter(option))}=", "all features are those of data.triples=x.parquet"):
+        Table("rows.csv", target="label", triples="x.parquet", **option)
+
+
 REFUSED = {
     "standardize": ({"standardize": "pooled"}, {}, ["subtracts means", 'standardize="scale"']),
     "per_client": ({"standardize": "per_client"}, {}, ["subtracts means", 'standardize="scale"']),
