@@ -185,7 +185,7 @@ def read_table(
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
     if triples is not None:
-        rows = replace(rows, x=_read_features(triples, len(rows.y)), frame=None)
+        rows = replace(rows, x=read_features(triples, len(rows.y)), frame=None)
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
         others = " and ".join(f"data.{option}" for option in roles.metadata)
@@ -211,8 +211,8 @@ def _choose_no_features(roles: ColumnRoles, triples: str, has_named_columns: boo
     return replace(roles, only=[])
 
 
-def _read_features(triples: str, n_rows: int) -> SparseMatrix:
-    """Return the features of ``n_rows`` rows from a file of triples. Raises UserError."""
+def read_features(triples: str, n_rows: int) -> SparseMatrix:
+    """Return the features of the ``n_rows`` rows of a table from a file of triples. Raises UserError."""
     where = f"`data.triples={triples}`"
     with explain_damage(where, PARQUET_ENDING):
         return read_triples(find_file(triples, "data.triples="), where, n_rows)
@@ -360,7 +360,7 @@ def read_dataframe(
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
-    Rows of a LIBSVM file may be a SparseMatrix, and those of a Parquet file of triples are one.
+    Rows of a LIBSVM file may be a SparseMatrix.
 
     The second value is None where the file names no clients. Values are not checked.
 
@@ -393,7 +393,8 @@ def read_dataframe(
             else:
                 frame = pd.DataFrame(np.pad(np.asarray(x), [(0, 0), (0, n_missing)]))
         elif ending == PARQUET_ENDING and not kinds and is_triples_file(file):  # of a record without named columns
-            frame = read_triples(file, path).widen(n_features)
+            raise UserError(f"{path} holds triples, which do not tell rows of zeros at the end: give a table with a "
+                            f"line for each row, and `data.triples={path}`")  # fmt: skip
         elif ending in (".npz", *HDF5_ENDINGS):
             arrays = read_arrays(file, ending, path, ("X",), ("client",))
             frame = pd.DataFrame(arrays["x"])

@@ -17,10 +17,10 @@ def is_triples_file(file: Path) -> bool:
     return sorted(parquet.read_schema(file).names) == sorted(NAMES)
 
 
-def read_triples(file: Path, where: str, n_rows: int | None = None) -> SparseMatrix:
-    """Return the rows of a Parquet file of triples, whose rows and columns count from 0, in any order.
+def read_triples(file: Path, where: str, n_rows: int) -> SparseMatrix:
+    """Return the ``n_rows`` rows of a Parquet file of triples, whose rows and columns count from 0, in any order.
 
-    There are as many columns as the largest number says, and ``n_rows`` rows; None: as the largest number says.
+    There are as many columns as the largest number says.
 
     Raises UserError, which begins with ``where``, for other columns, gaps, numbers of rows and columns out of range,
     an entry that occurs twice, and nonzeros that are not finite.
@@ -39,10 +39,10 @@ def read_triples(file: Path, where: str, n_rows: int | None = None) -> SparseMat
             raise UserError(f"{where}: the column '{name}' has gaps, or is {frame[name].dtype}: give "
                             f"{'numbers' if name == 'value' else 'whole numbers from 0'}")  # fmt: skip
     row, column, value = (frame[name].to_numpy() for name in NAMES)
-    for name, numbers, most in (("row", row, n_rows or MOST_INDICES), ("column", column, MOST_INDICES)):
+    for name, numbers, most in (("row", row, n_rows), ("column", column, MOST_INDICES)):
         wrong = np.flatnonzero((numbers < 0) | (numbers >= most))
         if len(wrong):
             raise UserError(f"{where}: line {wrong[0] + 1} has the {name} {numbers[wrong[0]]}: give numbers from 0 to "
                             f"{most - 1:,}")  # fmt: skip
-    shape = (n_rows or int(row.max()) + 1, int(column.max()) + 1)
+    shape = (n_rows, int(column.max()) + 1)
     return SparseMatrix.from_scipy(coo_array((value, (row.astype(np.int32), column.astype(np.int32))), shape), where)

@@ -31,6 +31,7 @@ def predict(
     keep: Sequence[str] = (),
     at: float | None = None,
     baseline: str | None = None,
+    triples: SparseMatrix | None = None,
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 
@@ -53,6 +54,7 @@ def predict(
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
         at: a time, of a record of times to events.
         baseline: the client whose baseline hazard clients without one have; None: that of all training rows together.
+        triples: the features of the rows, whose frame then has offsets and columns to repeat alone.
 
     Raises UserError for features that are missing or no numbers, and as ``load_model``.
     """
@@ -61,6 +63,8 @@ def predict(
     shared = load_model(record)  # refuses a record that cannot predict
     repeated_columns, frame = _take_kept(frame, record, keep)
     offset, frame = _read_offset(frame, record, source)
+    if triples is not None:
+        frame = triples
     classes = record.summary["data"]["classes"]
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
         offset = -offset
@@ -174,10 +178,11 @@ def select_features(
             return pd.DataFrame(features, columns=encoding.feature_names), warnings
     else:
         if frame.shape[1] != data["features"]:
-            raise UserError(
-                f"{source} has {frame.shape[1]} columns of features, and the record has {data['features']}: "
-                f"give {'them by name' if names else 'as many'}"
-            )
+            cure = "them by name" if names else "as many"
+            if record.config["data"].get("triples"):
+                cure = "the file of their triples, too, `data.triples=FILE`"
+            raise UserError(f"{source} has {frame.shape[1]} columns of features, and the record has "
+                            f"{data['features']}: give {cure}")  # fmt: skip
         if names or has_names:
             unnamed = source if names else "the record"
             warnings.append(f"features of {unnamed} have no names: columns are taken in their order")
@@ -216,12 +221,13 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
 
     An offset is added to the linear predictor. Raises UserError.
     """
-    if isinstance(frame, SparseMatrix):
-        return np.zeros(len(frame)), frame
     settings = record.config["data"]
     column = settings.get("offset")
-    if column and column not in frame:
+    is_sparse = isinstance(frame, SparseMatrix)
+    if column and (is_sparse or column not in frame):
         raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
+    if is_sparse:
+        return np.zeros(len(frame)), frame
     features = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
     if not column:
         return np.zeros(len(frame)), features

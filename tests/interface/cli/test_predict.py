@@ -263,3 +263,36 @@ def test_misspelt_names_and_empty_columns_are_explained(run_predict):
     assert run_predict("here", "new.csv")[2] == [f"{lacks}; did you mean 'Age' for 'age'?"]
     Path("new.csv").write_text("age,sex,bmi\n50,m,\n")
     assert run_predict("here", "new.csv")[0] == 0
+
+
+def test_new_rows_of_triples_have_the_rows_clients_and_offsets_of_their_table(run_predict):
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random((90, 4)) < 0.5, rng.standard_normal((90, 4)), 0)
+    x[[40, 88, 89]] = 0
+    row, column = np.nonzero(x)
+    pd.DataFrame({"row": row, "column": column, "value": x[row, column]}).to_parquet("x.parquet")
+    table = pd.DataFrame({"y": x[:, 0] + rng.standard_normal(90), "site": SITES, "e": np.arange(90) / 100, "id": SITES})
+    table.to_csv("rows.csv", index=False)
+    data = ["data=table", "data.path=rows.csv", "data.triples=x.parquet", "data.target=y", "data.client=site"]
+    local = ["algo=ditto", "algo.client_lr=0.1", "algo.personal_lr=0.1", "data.offset=e", "rounds=2"]
+    record = run(compose([*data, *local, "precision=float64"]), "here")
+    code, out, warnings = run_predict("here", "rows.csv", "data.triples=x.parquet", "--keep", "id")
+    assert code == 0, warnings
+    predictions = pd.read_csv(io.StringIO(out))
+    assert predictions["client"].tolist() == predictions["id"].tolist() == SITES.tolist()
+    expected = np.empty(90)
+    for client in "abc":
+        rows = table["site"] == client
+        expected[rows] = record.estimator(client).predict(x[rows])
+    np.testing.assert_allclose(predictions["prediction"], expected + table["e"], rtol=1e-12)
+    table.drop(columns="e").to_csv("new.csv", index=False)
+    refused = {
+        ("rows.csv",): "give the file of their triples, too, data.triples=FILE",
+        ("x.parquet",): "a table with a line for each row",
+        ("new.csv", "data.triples=x.parquet"): "new.csv with data.triples=x.parquet lacks 'e', the offset",
+        ("rows.csv", "data.triples=x.parquet", "--keep", "age"): "--keep age: there is no such column",
+    }
+    for arguments, words in refused.items():
+        code, _, (message,) = run_predict("here", *arguments)
+        assert code == 2
+        assert words in message

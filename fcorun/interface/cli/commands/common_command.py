@@ -30,10 +30,11 @@ BASELINE_HELP = (
 
 READING_OPTIONS = ("na", "encoding", "sheet")  # how a file is read
 _LIST_OPTIONS = ("na", "keep")  # may be lists
+_PATHS = ("path", "triples")
 
 
 def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -> dict[str, Any]:
-    """Return the values of texts ``data.NAME=VALUE`` by their names; that of ``path`` is text as it is given.
+    """Return the values of texts ``data.NAME=VALUE`` by their names; those of files are text as given.
 
     Raises UserError, which ends with ``help_text``, for names that are not among ``names``, and for other texts.
     """
@@ -50,7 +51,7 @@ def read_data_keys(texts: Sequence[str], names: Sequence[str], help_text: str) -
         if not equals or not key.startswith("data.") or name not in names:
             raise UserError(f"'{text}' is none of {help_text}")
         values[name] = value
-        if name != "path":
+        if name not in _PATHS:
             try:
                 values[name] = read_mapping(value) or OverridesParser.create().parse_overrides([text])[0].value()
             except HydraException as error:

@@ -25,7 +25,8 @@ from fcorun.interface.cli.commands.common_command import (
 )
 
 _OPTIONS_HELP = (
-    "the keys by which NEW is read, if not as the record's file: data.na=[-9] data.encoding=latin-1 data.sheet=NAME"
+    "the keys by which NEW is read, if not as the record's file: data.na=[-9] data.encoding=latin-1 data.sheet=NAME; "
+    "data.triples=FILE: their features"
 )
 
 
@@ -51,7 +52,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("--trust", metavar="DIR", help=trust_help)
     parser.add_output_options("write the predictions (.csv, .parquet)")
     arguments = parser.parse_intermixed_args(argv)
-    given = read_data_keys(arguments.options, READING_OPTIONS, _OPTIONS_HELP)
+    given = read_data_keys(arguments.options, ("triples", *READING_OPTIONS), _OPTIONS_HELP)
+    triples = given.pop("triples", None)
     check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
     record = find_record(arguments.record)
     if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
@@ -60,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
 
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.parsed_table import FileOptions
-    from fcorun.data.tables.readers import read_dataframe
+    from fcorun.data.tables.readers import NAMED_COLUMN_ENDINGS, read_dataframe, read_features
     from fcorun.results.models.predict import predict
 
     target = str(record.flat_config.get("objective.class"))
@@ -84,11 +86,27 @@ def run(argv: Sequence[str]) -> int:
         warnings=file_warnings,
         options=options,
     )
-    arguments.keep = [options.find_column(name, frame) for name in arguments.keep]
-    _check_columns(arguments, frame, clients is not None, client_column)
+    columns = list(getattr(frame, "columns", ()))  # sparse rows of a LIBSVM file have none
+    arguments.keep = [options.find_column(name, columns) for name in arguments.keep]
+    _check_columns(arguments, columns, clients is not None, client_column)
+    features = None
+    source = arguments.rows
+    if triples is not None:
+        source = f"{source} with `data.triples={triples}`"
+        if kinds or not any(isinstance(name, str) for name in columns):
+            raise UserError(f"{source}: triples are for a record whose features have no names, and new rows in one of "
+                            f"{', '.join(NAMED_COLUMN_ENDINGS)}: leave `data.triples` out")  # fmt: skip
+        features = read_features(triples, len(frame)).widen(data.get("features", 0))
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
-            record, frame, clients, arguments.rows, arguments.keep, at=arguments.at, baseline=arguments.baseline
+            record,
+            frame,
+            clients,
+            source,
+            arguments.keep,
+            at=arguments.at,
+            baseline=arguments.baseline,
+            triples=features,
         )
     warnings = [*file_warnings, *warnings]
     if arguments.out is None and sys.stdout.isatty():
@@ -108,18 +126,18 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _check_columns(arguments: Any, frame: Any, has_clients: bool, client_column: str | None) -> None:
-    """Raise UserError for columns that ``--client`` and ``--keep`` name, and that the file does not have."""
+def _check_columns(arguments: Any, columns: list, has_clients: bool, client_column: str | None) -> None:
+    """Raise UserError for names of ``--client`` and ``--keep`` that are not among the columns of the file."""
     if arguments.client and not has_clients:
         raise UserError(
             f"--client {arguments.client}: there is no such column in {arguments.rows}; leave it out, or give another"
         )
     for name in arguments.keep:
-        if name in frame:
+        if name in columns:
             continue
         if name == client_column:
             raise UserError(f"--keep {name}: the predictions name the clients anyway: leave it out")
-        suggestion = suggest_name(name, list(map(str, frame.columns)))
+        suggestion = suggest_name(name, list(map(str, columns)))
         raise UserError(f"--keep {name}: there is no such column in {arguments.rows}; {suggestion}")
 
 
