@@ -18,8 +18,8 @@ class FrankWolfe(Algorithm):
     noise on the scores in the place of Laplacian noise. A solution after R rounds has at most R nonzero entries. With
     ``order`` 1 it is their mean, which forgets noise the least fast; 2 is usual.
 
-    A client with several minibatches sends the sum of their gradients at the server's point; the minimizer does not
-    depend on its scale. With cohorts of some clients the error of the mean gradient does not vanish.
+    A client with several minibatches sends the mean of their gradients at the server's point. With cohorts of some
+    clients the error of the mean gradient does not vanish.
     """
 
     source = "algorithm 1 of @jaggi2013; with privacy, algorithm 1 of @talwar2015 with Gaussian noise"
@@ -27,6 +27,7 @@ class FrankWolfe(Algorithm):
         needs=("linear_minimizer",),
         psi_sides=("server",),
         needs_convex_psi=True,
+        robust_to_uneven_steps=True,
         uploads="points",
         public_uploads=(),
         gradient_uploads="dual",
@@ -47,7 +48,7 @@ class FrankWolfe(Algorithm):
         def subtract_gradient(total, batch):
             return total - problem.gradient(server, batch)
 
-        return data.steps(subtract_gradient, 0 * server), client
+        return data.steps(subtract_gradient, 0 * server) / data.n_steps, client
 
     def server(self, problem, server, mean):
         x, number = server["x"], server["round"]
