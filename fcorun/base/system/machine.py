@@ -275,13 +275,12 @@ def collect_garbage_rarely() -> None:
 
 
 def set_up_jax(devices: int = 1) -> None:
-    """Make cores devices, at least ``devices`` of a CPU, have XLA use no others, and keep compiled programs on disk.
+    """Make cores devices, at least ``devices`` of a CPU, and keep compiled programs on disk.
 
     With programs on disk, the second start of the same kind of run does not compile.
     """
     import jax
 
-    os.environ["PJRT_NPROC"] = str(available_cores())  # XLA's threads: else as many as the machine has cores
     use_cores_as_devices(devices)
     jax.config.update("jax_compilation_cache_dir", str(cache_dir("programs")))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
