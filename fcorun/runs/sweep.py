@@ -150,7 +150,7 @@ def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOpti
 
 
 def check_alone(points: Sequence[SweepPoint]) -> None:
-    """Refuse to compute runs anew that another process computes, or has computed just now. Raises UserError."""
+    """Refuse to compute runs anew while another process computes one of them. Raises UserError."""
     for point in points:
         if locks.is_locked(point.folder / LOCK_FILE):
             raise UserError(f"`force=true` would delete what another process computes in this sweep ({point.folder}): "
