@@ -1,5 +1,6 @@
 """The rule that few rows of a site must not outweigh all others: a server that cheats, and studies that do not."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
@@ -107,7 +108,9 @@ def test_visits_of_one_patient_that_outweigh_all_others_count_as_one_row(message
         frame = pd.read_csv(f"{name}.csv").assign(patient=np.arange(N))
         frame.loc[:5, "z"] = frame["x"][:6] + 2.0
         frame.to_csv(f"{name}.csv", index=False)
-    run(plan, message, APART)
+    # of six patients the sites answer; only at the end is another model than that of the result refused
+    with fails("another model than the one it had evaluated last") if message == "evaluate" else nullcontext():
+        run(plan, message, APART)
     frame = pd.read_csv("a.csv")
     frame.assign(patient=np.where(np.isin(np.arange(N), [*range(6), OUTLIER]), 0, np.arange(N))).to_csv(
         "a.csv", index=False
