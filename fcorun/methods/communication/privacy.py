@@ -284,11 +284,12 @@ class Privacy(PluginBase, ABC):
         participation: float | None,
         names: Mapping[str, str],
         find_row_options: Callable[[], str] = str,
+        n_at_edge: int | None = None,
     ) -> None:
         """Refuse fewer clients than can hide one of them, M in all with N rows together.
 
-        ``find_row_options`` returns the options with which the run could hide rows in their place, "" for none. Raises
-        UserError.
+        ``find_row_options`` returns the options with which the run could hide rows in their place, "" for none. The
+        smallest edge of a tree has ``n_at_edge`` clients. Raises UserError.
         """
         if not self.acts or self.hides_rows:
             return
@@ -298,6 +299,11 @@ class Privacy(PluginBase, ABC):
             raise UserError(f"`privacy={names['privacy']}` hides one client among the others, and "
                             f"`data={names['data']}` has {n_clients}: take data with {LEAST_CLIENTS} clients or more, "
                             f"or {cure}")  # fmt: skip
+        if n_at_edge is not None and n_at_edge < LEAST_CLIENTS and not self.at_clients:
+            raise UserError(f"`privacy={names['privacy']}` hides one client among those of its edge, and an edge of "
+                            f"`topology={names['topology']}` has {n_at_edge}: take fewer edges, such as "
+                            f"`topology.map=null topology.edges={n_clients // LEAST_CLIENTS}`, so that each has "
+                            f"{LEAST_CLIENTS} clients or more, or `privacy.noise_by=clients`")  # fmt: skip
         if participation is not None and participation * n_clients < LEAST_COHORT:
             raise UserError(f"with `privacy={names['privacy']}` a round without any client would show: give "
                             f"`clients_per_round=poisson:{LEAST_COHORT / n_clients:.2g}` or more")  # fmt: skip
@@ -467,8 +473,8 @@ class ClippedPrivacy(Privacy):
             raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
         load_accountant()
 
-    def check_clients(self, n_clients, n_rows, participation, names, find_row_options=str):
-        super().check_clients(n_clients, n_rows, participation, names, find_row_options)
+    def check_clients(self, n_clients, n_rows, participation, names, find_row_options=str, n_at_edge=None):
+        super().check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge)
         count = n_rows if self.hides_rows else n_clients
         if self.delta > 1 / count:
             raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "

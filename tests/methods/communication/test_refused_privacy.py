@@ -61,6 +61,10 @@ def test_runs_without_an_account_are_refused(overrides, words):
     ("overrides", "words"),
     [
         (("data.clients=99",), ("99", "100 clients or more")),
+        (
+            ("data.clients=250", "topology=tree", "topology.edges=3"),
+            ("an edge of topology=tree has 83", "topology.map=null topology.edges=2", "privacy.noise_by=clients"),
+        ),
         (("privacy.delta=0.02",), ("privacy.delta=0.02", "0.01")),
         (("clients_per_round=poisson:0.1",), ("clients_per_round=poisson:0.3",)),
         (("privacy.unit=row", "local_steps=1", "privacy.delta=0.02"), ("privacy.delta=0.02", "rows", "at most")),
@@ -70,6 +74,12 @@ def test_runs_without_an_account_are_refused(overrides, words):
 def test_too_few_clients_are_refused(overrides, words):
     with fails(*words):
         load_data(prepare(small("algo=fedavg", "reg=none", *GAUSSIAN, *overrides)))
+
+
+def test_edges_of_enough_clients_or_noise_of_clients_are_not_refused():
+    base = ("algo=fedavg", "reg=none", *GAUSSIAN, "data.clients=250", "topology=tree")
+    load_data(prepare(small(*base, "topology.map=null", "topology.edges=2")))
+    load_data(prepare(small(*base, "topology.edges=3", "privacy.noise_by=clients")))
 
 
 def test_numbers_of_steps_that_tell_rows_are_refused(tmp_path):
