@@ -40,9 +40,10 @@ DataFrame = Any
 def asks_for_privacy(key: str) -> bool:
     """Return whether a key says how private a run must be, of which less is always better for the model.
 
-    The clip is a number of the method.
+    The clip, the quantile that it follows and the number of bands are numbers of the method.
     """
-    return key.partition(".")[0] == "privacy" and key != "privacy.clip"
+    of_method = ("privacy.clip", "privacy.quantile", "privacy.bands")
+    return key.partition(".")[0] == "privacy" and key not in of_method
 
 
 def changes_function(key: str, metric: str, metrics: MetricCatalogue = CATALOGUE) -> bool:

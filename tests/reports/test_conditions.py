@@ -87,6 +87,16 @@ def test_what_asks_for_privacy_is_a_condition_by_itself_and_the_clip_is_a_choice
     assert any("privacy.epsilon: conditions, within each" in note for note in best_point_notes(runs, "objective"))
 
 
+def test_the_quantile_of_a_clip_is_a_choice_and_bands_are_where_epsilon_is_given(tmp_path):
+    """With noise that is given, more bands end at another epsilon."""
+    for name, key, conditions in (("gaussian", "quantile", []), ("banded", "bands", []), ("given", "bands", ["bands"])):
+        for value in (2, 4):
+            privacy = {"name": name, "class": "fcorun.X", key: value}
+            epsilon = value if conditions else 1.0
+            fake_record(tmp_path / name / str(value), fake_config() | {"privacy": privacy}, fake_rows(epsilon=epsilon))
+        assert list(table_of(tmp_path / name).conditions) == [f"privacy.{key}" for key in conditions]
+
+
 def test_what_changes_the_epsilon_at_the_end_is_a_condition_by_itself(tmp_path):
     """Cohorts by a probability cost less; rates that meet a target sooner cost less, too, and are choices."""
     for share, rate in product((0.1, 0.5), (0.1, 0.2)):
