@@ -30,6 +30,7 @@ class FrankWolfe(Algorithm):
         robust_to_uneven_steps=True,
         uploads="points",
         public_uploads=(),
+        gradient_steps=True,
         gradient_uploads="dual",
     )
     needs_bounded_domain = True

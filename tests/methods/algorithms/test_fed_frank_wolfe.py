@@ -65,12 +65,12 @@ def test_steps_of_the_server_are_those_of_its_box(order, tmp_path):
     assert len(np.unique(np.round(expected, 6), axis=0)) == 12
 
 
-@pytest.mark.parametrize("unit", ["client", "row"])
-def test_clipped_gradients_of_noise_point_elsewhere(unit, tmp_path):
+@pytest.mark.parametrize(("unit", "noise_by"), [("client", "server"), ("row", "server"), ("row", "clients")])
+def test_clipped_gradients_of_noise_point_elsewhere(unit, noise_by, tmp_path):
     """Without noise the run is as it is without privacy; with much of it all vertices are about as likely."""
     pytest.importorskip("dp_accounting")
     base = (*SERVER_STEPS, "data.clients=100", "local_steps=1", "batch_size=null", "rounds=200", "precision=float64")
-    private = ("privacy=gaussian", f"privacy.unit={unit}", "privacy.clip=1e3")
+    private = ("privacy=gaussian", f"privacy.unit={unit}", f"privacy.noise_by={noise_by}", "privacy.clip=1e3")
     plain, quiet, noisy = (
         snapshots(small(*base, *more))[-1].solution["weights"][0]
         for more in ((), (*private, "privacy.noise=1e-18"), (*private, "privacy.noise=1e6"))
