@@ -24,7 +24,7 @@ from fcorun.engine.engine import Engine, Snapshot, build_traffic, counted_broadc
 from fcorun.engine.federation import Numbers
 from fcorun.engine.segments.client_states import ClientStateFile
 from fcorun.engine.traffic import Traffic
-from fcorun.experiment.build import build_problem, build_schedule
+from fcorun.experiment.build import build_problem, build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment, minimized_metric
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.runs.run_history import RunHistory
@@ -132,14 +132,7 @@ class Job(RunHistory):
         """Return sentences for before the run: on its plug-ins, on noise that drowns its messages, and on its data."""
         experiment, noise = self.experiment, ""
         if experiment.privacy.acts:
-            schedule = build_schedule(experiment, data)
-            taking_part = schedule.participation or schedule.cohort_size / data.n_clients
-            shares = schedule.averaging_weights / (taking_part * schedule.averaging_weights.sum())
-            if experiment.privacy.hides_rows:
-                shares = shares / schedule.batch_sizes
-            n_parameters = sum(math.prod(shape) for shape in build_problem(experiment, data).shapes.values())
-            count = max(experiment.settings.rounds, 1) * experiment.noise_times
-            noise = experiment.resolved_privacy.warn_of_noise(shares, n_parameters, count)
+            noise = _warn_of_noise(experiment, data)
         return [sentence for sentence in (experiment.warning, noise, *data.warnings) if sentence]
 
     def headline(self) -> str:
@@ -185,6 +178,26 @@ class Job(RunHistory):
             reason = f"stopped after round {last_round}"
             self.run_folder.log(f"interrupted: {reason}")
             self.run_folder.write_status("interrupted", self.label, reason)
+
+
+def _warn_of_noise(experiment: PreparedExperiment, data: FederatedData) -> str:
+    """Return ``Privacy.warn_of_noise`` of all noise of a run: of clients, of a server, or of each edge."""
+    privacy, schedule = experiment.resolved_privacy, build_schedule(experiment, data)
+    weights = schedule.averaging_weights
+    shares = weights / (schedule.expected_share * weights.sum())
+    if privacy.hides_rows:
+        shares = shares / schedule.batch_sizes
+    if privacy.at_clients:
+        noises = math.sqrt(schedule.expected_share) * shares  # of those that take part
+    else:
+        receivers = experiment.topology.find_receivers(connect_clients(experiment, data), data.n_clients)
+        noises = np.zeros(receivers.max() + 1)
+        np.maximum.at(noises, receivers, shares)
+    n_parameters = sum(math.prod(shape) for shape in build_problem(experiment, data).shapes.values())
+    count = max(experiment.settings.rounds, 1) * (experiment.topology.edge_rounds or 1)
+    if privacy.noises_steps:
+        count *= round(np.average(schedule.steps, weights=weights))
+    return privacy.warn_of_noise(noises, n_parameters, count)
 
 
 class Placeholder(Job):

@@ -83,6 +83,9 @@ class TreePrivacy(CorrelatedPrivacy):
 
         return jax.lax.fori_loop(0, level, remove_node, draw_node(level, end))
 
+    def sum_noise(self, count):
+        return math.sqrt(count.bit_count())
+
     def find_sensitivity(self, rounds, separation):
         """Return an upper bound of the sensitivity: the root of the sum of n^2 over all nodes that a sum needs.
 
@@ -127,6 +130,11 @@ class BandedPrivacy(CorrelatedPrivacy):
 
         first = self.draw_normal(message, fold_key(key, number))
         return jax.lax.fori_loop(1, jnp.minimum(number + 1, self.bands), add_lag, first)
+
+    def sum_noise(self, count):
+        # what is left in the sum: of the noise of the last round, of that before, ..., and of each with all its bands
+        kept = np.cumsum(_expand_root(min(self.bands, count)))
+        return math.hypot(np.linalg.norm(kept), math.sqrt(count - len(kept)) * kept[-1])
 
     def find_sensitivity(self, rounds, separation):
         """Return the norm of the sum of the columns 0, b, 2b, ... of C, for the separation b.

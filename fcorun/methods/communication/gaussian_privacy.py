@@ -1,15 +1,13 @@
 """Gaussian noise in each round, on clipped messages of clients, or in each local step on clipped gradients of rows."""
 
-import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fcorun.base.cohorts import Cohort, count_participations, read_participation
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
 from fcorun.methods.communication.contracts import Star
 from fcorun.methods.communication.privacy import CLIP, ClippedPrivacy, CountedMessage, find_norm, split_message
@@ -19,9 +17,6 @@ from fcorun.methods.problem.problem import fold_key
 CLIP_RATE = 0.2  # of the logarithm of the clip, as in the paper on quantiles
 COUNT_NOISE = 2.0  # the deviation of a count of messages over ``noise``
 MESSAGE_NOISE = (1 - (2 * COUNT_NOISE) ** -2) ** -0.5  # of messages, so that with the count they cost ``noise``
-# times the longest sum of clipped messages, which never all agree: from there on FedDualAvg, which bears noise well,
-# misses features, see docs/guide/privacy.md
-LARGEST_NOISE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +119,3 @@ class GaussianPrivacy(ClippedPrivacy):
     def describe_noise(self, rounds, settings):
         quantile = {"quantile": self.quantile} if self.adapts_clip else {}
         return super().describe_noise(rounds, settings) | quantile
-
-    def warn_of_noise(self, shares, n_parameters, count):
-        assert self.noise is not None
-        share = np.linalg.norm(shares) if self.at_clients else shares.max()
-        # the sum of n noises is sqrt(n) times as long as one of them, and that of clipped messages at most n times
-        ratio = self.noise * share * math.sqrt(n_parameters / count)
-        if ratio <= LARGEST_NOISE:
-            return ""
-        cures = [f"more {self.unit}s", "fewer parameters"]
-        cures.append("a smaller `privacy.noise`" if self.epsilon is None else "a larger `privacy.epsilon`")
-        if self.at_clients:
-            cures.append("`privacy.noise_by=server`")
-        return word(f"the noise of all rounds adds up to {ratio:.2g} times the longest sum that clipped messages can "
-                    f"have, which drowns what they say: take {', '.join(cures[:-1])} or {cures[-1]}")  # fmt: skip

@@ -36,6 +36,9 @@ from fcorun.methods.problem.row_clipping import RowClippedProblem
 CLIP = "clip"  # the metric of the clip of the next round, where it follows from the rounds
 LARGE_EPSILON = 10  # above it the odds that a client takes part may change by more than exp(10): nobody is hidden
 LEAST_CLIENTS = 100  # among fewer, noise that hides one client hides the model
+# times the longest sum of clipped messages, which never all agree: from there on FedDualAvg, which bears noise well,
+# misses features, see docs/guide/privacy.md
+LARGEST_NOISE = 0.5
 LEAST_COHORT = 30  # on average: then a round without any client, which would show, has a probability below 1e-13
 # what a record has, or a run starts from, beside the messages of a private server; the guide has the same list
 NOT_PRIVATE = (
@@ -321,7 +324,8 @@ class Privacy(PluginBase, ABC):
         """Return a sentence for before the run where noise is longer than all that clipped messages can say; else "".
 
         Args:
-            shares: how much the message of each client, or a row of it, counts in the mean of a round, (M,).
+            shares: the deviation of each noise in the mean of a round, over noise times clip: one of the server, one
+                of each edge, or one of each client.
             n_parameters: the number of numbers in a message.
             count: how often noise is added in the run.
         """
@@ -527,3 +531,21 @@ class ClippedPrivacy(Privacy):
             "amplified_by": self.amplifying_participation(settings.clients_per_round),
             "key": self.key,
         }
+
+    def sum_noise(self, count: int) -> float:
+        """Return the deviation of the noise in the sum of so many messages or rounds, over that of one draw."""
+        return math.sqrt(count)
+
+    def warn_of_noise(self, shares, n_parameters, count):
+        assert self.noise is not None
+        ratio = self.noise * np.linalg.norm(shares) * math.sqrt(n_parameters) * self.sum_noise(count) / count
+        if ratio <= LARGEST_NOISE:
+            return ""
+        cures = [f"more {self.unit}s", "fewer parameters"]
+        if len(shares) > 1 and not self.at_clients:
+            cures.append("fewer edges")
+        cures.append("a smaller `privacy.noise`" if self.epsilon is None else "a larger `privacy.epsilon`")
+        if self.at_clients:
+            cures.append("`privacy.noise_by=server`")
+        return word(f"the noise of all rounds adds up to {ratio:.2g} times the longest sum that clipped messages can "
+                    f"have, which drowns what they say: take {', '.join(cures[:-1])} or {cures[-1]}")  # fmt: skip

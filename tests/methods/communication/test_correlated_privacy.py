@@ -80,6 +80,9 @@ def test_the_noise_of_rounds_has_the_covariance_of_its_matrix(name):
     deviations = np.sqrt((expected**2 + np.outer(expected.diagonal(), expected.diagonal())) / count)
     assert np.abs((drawn @ drawn.T / count - expected) / deviations).max() < 5
     np.testing.assert_allclose(b @ c, np.eye(rounds), atol=1e-12)
+    for count in range(1, rounds + 1):
+        of_sum = np.linalg.norm(b[:count].sum(axis=0))
+        assert MECHANISMS[name].sum_noise(count) == pytest.approx(of_sum, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

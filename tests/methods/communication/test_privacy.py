@@ -495,6 +495,32 @@ def test_secret_keys_differ_between_runs_and_seeds_do_not():
         (("privacy.noise=100",), 4.583 / 3, "more clients, fewer parameters or a smaller privacy.noise"),
         # each client adds noise, ten times as much in the mean
         (("privacy.noise=100", "privacy.noise_by=clients"), 45.83 / 3, "privacy.noise_by=server"),
+        # of 25 of 100 clients, whose noises count 1 / 25 each: 100 / sqrt(25)
+        (("privacy.noise=100", "privacy.noise_by=clients", "clients_per_round=25"), 4.583 * 20 / 3, "more clients"),
+        # two edges in two rounds each: noise of two servers, each with half of the weight
+        (
+            ("privacy.noise=200", "data.clients=400", "topology=tree", "topology.edges=2", "topology.rounds=2"),
+            4.583 / 2 * math.sqrt(2 / 18),
+            "fewer parameters, fewer edges or a smaller privacy.noise",
+        ),
+        # a client of 12 rows has six minibatches in two passes
+        (
+            ("privacy.noise=400", "privacy.unit=row", "privacy.noise_by=clients", "batch_size=4", "local_epochs=2"),
+            45.83 / math.sqrt(6 * 9),
+            "more rows",
+        ),
+        # 20 clients a round; the sum of nine rounds, 1001 in binary, has the noise of two nodes
+        (
+            ("privacy=tree", "clients_per_round=cyclic:0.2", "privacy.noise=20"),
+            4.583 * math.sqrt(2) / 9,
+            "more clients",
+        ),
+        # the noise of the last round, and half of the eight before
+        (
+            ("privacy=banded", "privacy.bands=2", "clients_per_round=cyclic:0.2", "privacy.noise=20"),
+            4.583 * math.sqrt(1 + 8 / 4) / 9,
+            "more clients",
+        ),
         # a client of 1,200 rows has 12
         (("privacy.noise=1200", "privacy.unit=row", "local_steps=1", "batch_size=null"), 4.583 / 3, "more rows, fewer"),
         (("clients_per_round=poisson:0.4", "privacy.noise=40"), 4.583 / 3, "a smaller privacy.noise"),
