@@ -13,6 +13,7 @@ from ledger_plans import SPLIT, N, run, split_of, write_visits
 from three_sites import plan_of
 
 from fcorun.base.errors import UserError
+from fcorun.data.datasets.sites import Sites
 from fcorun.engine.remote.programs import effective_numbers, number_patients, sum_shares, sum_shares_by_client
 from fcorun.experiment.prepare import prepare
 from fcorun.sites.plan.patients import Patients, effective_number, least_effective_number
@@ -210,3 +211,9 @@ def test_a_cell_of_a_histogram_has_enough_patients():
         0,
         0,
     ]  # seven rows like 2.6 patients
+
+
+def test_no_patient_has_rows_of_several_clients_of_a_site():
+    """Each client would count one, in sums of which a site sends the total."""
+    with fails("data.group_across=keep", "leave it out"):
+        Sites(target="y", group="patient", client="ward", group_across="keep")

@@ -59,6 +59,10 @@ class Sites(Dataset):
 
     def __post_init__(self):
         self.as_table("", self.client)
+        if self.group_across == "keep":
+            raise UserError("`data.group_across=keep` would let one patient count as several at a site, at each of its "
+                            "clients: leave it out, and `data.client`, too, if a patient has rows of several, so "
+                            "that each site is one client")  # fmt: skip
         if self.event is not None:
             object.__setattr__(self, "task", Survival.name)
         elif self.target_task.has_events:
