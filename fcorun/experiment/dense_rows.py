@@ -1,6 +1,7 @@
 """Refusals of what needs dense rows, where rows are sparse."""
 
 from fcorun.base.errors import UserError
+from fcorun.data.rows.sparse_matrix import DENSE_CURE
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.coordinate_descent import FedAvgCoordinateDescent
 from fcorun.methods.objectives.objective import is_linear_model
@@ -20,4 +21,4 @@ def check_sparse_rows(experiment: PreparedExperiment) -> None:
         reason = f"auto of `algo={names['algo']}` takes bounds on losses that compare a client's rows: give {numbers}"
     else:
         return
-    raise UserError(f"the rows of `data={names['data']}` are sparse, and {reason}")
+    raise UserError(f"the rows of `data={names['data']}` are sparse, and {reason}; {DENSE_CURE}")

@@ -118,6 +118,7 @@ class Table(Dataset):
     weight_kind: Annotated[Literal["sampling", "frequency"] | None, "default outside identity"] = None
     truth: PathOption | None = None
     triples: PathOption | None = None
+    sparse: Annotated[bool, "or auto", "default outside identity"] = AUTO
 
     def __post_init__(self):
         if characters := find_character_encoding(self.encoding):
@@ -178,7 +179,7 @@ class Table(Dataset):
     @property
     def file_options(self) -> FileOptions:
         """The options of the file."""
-        return FileOptions(self.na, self.file_encoding, self.sheet, na_is_missing=self.missing != "refuse")
+        return FileOptions(self.na, self.file_encoding, self.sheet, self.sparse, na_is_missing=self.missing != "refuse")
 
     @property
     def _where(self) -> str:

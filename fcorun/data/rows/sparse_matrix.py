@@ -11,6 +11,7 @@ from jaxtyping import Float
 from fcorun.base.errors import UserError
 
 MOST_INDICES = 2**31 - 1  # indices of rows and columns, and numbers of nonzeros, have 32 bits
+DENSE_CURE = "rows that fit into memory can be dense: `data.sparse=false` of a LIBSVM file, X.toarray() in Python"
 _MOST_DENSE_NUMBERS = 2**24  # of the columns that are read at once
 _MOST_EIGENVALUES = 3000  # of a Gram matrix, beyond which the largest alone is computed
 
@@ -18,7 +19,7 @@ _MOST_EIGENVALUES = 3000  # of a Gram matrix, beyond which the largest alone is 
 def explain_dense_rows(shape: tuple[int, ...]) -> str:
     """Return the refusal of a computation that would make sparse rows of this shape dense."""
     return (f"the rows are sparse, and this needs {shape[0]:,} rows of {shape[1]:,} features as a dense matrix: choose "
-            "a linear model and another method, or give fewer features as a dense table")  # fmt: skip
+            f"a linear model and another method; {DENSE_CURE}")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import cache_dir, choose_temporary, file_digest
 from fcorun.base.system.machine import format_gib, free_memory_for_rows
@@ -188,10 +189,13 @@ def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"x": x, **checked}
 
 
-def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[Any, np.ndarray, int]:
+def read_libsvm(
+    file: Path, path: str, first_index: int | None = None, sparse: bool | str = AUTO
+) -> tuple[Any, np.ndarray, int]:
     """Return the features (N, d), the targets (N,), float64, and the index of the first feature, 0 or 1.
 
-    The features are a SparseMatrix if a tenth of them or less is not 0, of a file that is not small as a dense array.
+    The features are a SparseMatrix if ``sparse``; with "auto", if a tenth of them or less is not 0, of a file that is
+    not small as a dense array.
 
     The features are float32 if that has all their digits, else float64, so that a run has the digits of its precision.
 
@@ -223,13 +227,15 @@ def read_libsvm(file: Path, path: str, first_index: int | None = None) -> tuple[
     if n_features > _MOST_FEATURES:
         raise UserError(f"`data.path={path}`: the largest index makes {n_features:,} features, whose weights take "
                         f"{8e-9 * n_features:.0f} GB: keep at most {_MOST_FEATURES:,}")  # fmt: skip
-    if n_rows * n_features > _SMALL_NUMBERS and matrix.nnz <= _SPARSE_SHARE * n_rows * n_features:
+    if sparse == AUTO:
+        sparse = n_rows * n_features > _SMALL_NUMBERS and matrix.nnz <= _SPARSE_SHARE * n_rows * n_features
+    if sparse:
         return SparseMatrix.from_scipy(matrix, f"`data.path={path}`"), y, first_index
     if n_rows * n_features > _MAX_DENSE_NUMBERS:
         raise UserError(
             f"`data.path={path}`: {n_rows} rows of {n_features} features would take "
             f"{1e-9 * matrix.dtype.itemsize * n_rows * n_features:.0f} GB as a dense array, more than "
-            f"{_MAX_DENSE_NUMBERS:,.0f} numbers; keep fewer rows or features"
+            f"{_MAX_DENSE_NUMBERS:,.0f} numbers: give `data.sparse=true`, or keep fewer rows or features"
         )
     return matrix.toarray(), y, first_index
 

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from fcorun.base.config import build
+from fcorun.base.config import AUTO, build
 from fcorun.base.errors import UserError, abbreviate, suggest_name
 from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, parse_numbers, to_level_names
 from fcorun.data.tables.columns import Column
@@ -27,6 +27,7 @@ class FileOptions:
         na: the codes of missing values in all columns but those of names, or by column.
         encoding: the encoding of the characters of a file of text that is not UTF-8.
         sheet: the sheet of a workbook; None: the first one.
+        sparse: whether rows of a LIBSVM file stay sparse; "auto": where few of many numbers are not 0.
         na_is_missing: whether the text NA, as R writes it, is a missing value among levels, too.
         rename: the names of columns in a record by those in the file of the site that keeps the record.
         optional: the options that say nothing about a file without such columns, codes or sheets: for new rows those
@@ -37,6 +38,7 @@ class FileOptions:
     na: Codes = None
     encoding: str | None = None
     sheet: str | None = None
+    sparse: Annotated[bool, "or auto"] = AUTO
     na_is_missing: bool = False
     rename: dict[str, str] | None = None
     optional: tuple[str, ...] = ()

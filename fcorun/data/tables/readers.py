@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError, abbreviate, first_line, word
 from fcorun.base.system.machine import format_gib
 from fcorun.data.rows.sparse_matrix import SparseMatrix
@@ -52,6 +53,12 @@ UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1
 # where ``FileOptions`` are a user's to give
 ENCODING_HINT = "give `data.encoding=windows-1252` if it is of an older Windows, or save it as UTF-8"
 _NO_OPTIONS = FileOptions()
+_FILES_OF_OPTIONS = {
+    "sheet": (".xlsx",),
+    "encoding": TEXT_ENDINGS,
+    "na": NAMED_COLUMN_ENDINGS,
+    "sparse": LIBSVM_ENDINGS,
+}
 _SILENT_SECONDS = 30.0  # after which a table that is still being read is told of
 
 
@@ -108,10 +115,11 @@ def explain_damage(where: str, ending: str, encoding_hint: str = UTF_8_HINT) -> 
 
 def check_file_options(options: FileOptions, ending: str) -> None:
     """Raise UserError for an option of files of another format, unless the option is optional."""
-    for option, endings in (("sheet", (".xlsx",)), ("encoding", TEXT_ENDINGS), ("na", NAMED_COLUMN_ENDINGS)):
+    for option, endings in _FILES_OF_OPTIONS.items():
         value = getattr(options, option)
-        if value is not None and ending not in endings and option not in options.optional:
-            raise UserError(f"`data.{option}={value}` is for {', '.join(endings)}, and the file is {ending}: leave "
+        if value not in (None, AUTO) and ending not in endings and option not in options.optional:
+            typed = str(value).lower() if isinstance(value, bool) else value
+            raise UserError(f"`data.{option}={typed}` is for {', '.join(endings)}, and the file is {ending}: leave "
                             f"`data.{option}` out")  # fmt: skip
 
 
@@ -160,7 +168,7 @@ def read_table(
     check_file_options(options, ending)
     with explain_damage(where, ending):
         if not has_named_columns:
-            rows = _read_arrays(file, path, ending, roles, resident)
+            rows = _read_arrays(file, path, ending, roles, resident, options.sparse)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
             _tell_size(file, ending, where)
             if options.na is not None:
@@ -279,7 +287,9 @@ def parse_columns(table: ParsedTable, path: str, roles: ColumnRoles) -> ParsedRo
     return replace(rows, warnings=tuple(warnings))
 
 
-def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, resident: bool | str) -> ParsedRows:
+def _read_arrays(
+    file: Path, path: str, ending: str, roles: ColumnRoles, resident: bool | str, sparse: bool | str
+) -> ParsedRows:
     """Read the rows of a file of arrays; ``metadata`` has the arrays that the roles group, split and fold name."""
     import pandas as pd
 
@@ -292,7 +302,7 @@ def _read_arrays(file: Path, path: str, ending: str, roles: ColumnRoles, residen
         if name in ARRAY_NAMES:
             raise UserError(f"`data.{option}={name}`: that array is the rows' {name}: name another one, or none")
     if ending in LIBSVM_ENDINGS:
-        x, y, first_index = read_libsvm(file, path)
+        x, y, first_index = read_libsvm(file, path, sparse=sparse)
         return ParsedRows(x, y, first_index=first_index)
     names = list(dict.fromkeys(options.values()))
     arrays = read_arrays(file, ending, where, ("X", "y", *names), ("client", "validation", "test"), resident=resident)

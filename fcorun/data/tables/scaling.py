@@ -16,7 +16,7 @@ from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SUMMARY
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_matrix import DENSE_CURE, SparseMatrix
 
 KEEPS_ZEROS = (
     "`data.standardize=scale` divides features by their standard deviations and subtracts no means: zeros stay 0"
@@ -203,7 +203,7 @@ def standardize_per_client(
 def _refuse_centring(standardize: str) -> UserError:
     return UserError(f"`data.standardize={standardize}` subtracts means, by which the zeros of sparse rows would not "
                      "stay 0: give `data.standardize=scale`, which divides by the standard deviations alone, or "
-                     "none")  # fmt: skip
+                     f"none; {DENSE_CURE}")  # fmt: skip
 
 
 def explain_own_scale(clients: str) -> str:

@@ -1,5 +1,6 @@
 """Sparse rows: products, runs, scores and predictions equal those of the same rows as a dense table."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from fcorun import (
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
+from fcorun.data.tables import array_files
 from fcorun.data.tables.readers import read_dataframe
 from fcorun.methods.objectives.mlp import MLP
 from fcorun.runs.job import Watcher
@@ -130,6 +132,25 @@ def test_wide_libsvm_file_stays_sparse(tmp_path):
     np.testing.assert_array_equal(data.train.y, labels[order] == 1)
 
 
+def test_libsvm_rows_are_dense_or_sparse_by_choice(tmp_path, monkeypatch):
+    path = tmp_path / "t.svm"
+    path.write_text("1 1:2 30:1\n-1 2:1\n1 1:3\n")
+    table = Table(str(path), task="binary", clients=1, validation=0.0)
+    dense = table.load().train.x
+    assert dense.sum() == 7
+    sparse = replace(table, sparse=True).load().train.x
+    np.testing.assert_array_equal(sparse.csr.toarray(), dense)
+    monkeypatch.setattr(array_files, "_SMALL_NUMBERS", 10)
+    assert table.load().train.is_sparse
+    with fails("subtracts means", "rows that fit into memory can be dense: data.sparse=false of a LIBSVM file"):
+        replace(table, standardize="pooled").load()
+    np.testing.assert_array_equal(replace(table, sparse=False).load().train.x, dense)
+    assert replace(table, sparse=False).fingerprint() != table.fingerprint()  # the cure of a record is another run
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n")
+    with fails("data.sparse=false is for .libsvm", "the file is .csv: leave data.sparse out"):
+        Table(str(tmp_path / "t.csv"), target="y", sparse=False).load()
+
+
 def write_triples(path, matrix=SPARSE, **columns):
     coo = matrix.tocoo()
     order = rng.permutation(coo.nnz)
@@ -204,7 +225,7 @@ REFUSED = {
 def test_what_needs_dense_rows_is_refused(tmp_path, case):
     data, options, words = REFUSED[case]
     options = {"algorithm": FedDualAvg(client_lr=0.1), "regularizer": L1(0.1), **options}
-    with fails(*words):
+    with fails(*words, "rows that fit into memory can be dense", "X.toarray()"):
         y = DENSE[:, 0] if "task" in data else LABELS
         Experiment(data=from_arrays(SPARSE, y, CLIENTS, **data), rounds=1, **options).run(tmp_path)
 
