@@ -221,7 +221,7 @@ class WarmStart:
         standardized = summary.get("standardized")
         mode = standardized["by"] if standardized else "none"
         given_mode = mode
-        if mode == "pooled" and not np.any(standardized["mean_"]):
+        if mode == "pooled" and not standardized.get("centred", True):
             given_mode = "scale"
         data_mode = data.features.standardized["by"] if data.features.standardized else "none"
         same = mode == data_mode

@@ -115,6 +115,7 @@ class Standardization(TypedDict, total=False):
     """The standardization of the features."""
 
     by: Required[str]
+    centred: bool
     mean_: list[float]
     var_: list[float]
     scale_: list[float]

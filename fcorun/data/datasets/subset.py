@@ -88,8 +88,7 @@ def restandardize_rows(data: FederatedData, train: Bool[np.ndarray, " N"], known
     by = standardized.get("by")
     if by == "pooled":
         scaling = Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1])
-        is_centred = np.any(standardized["mean_"])
-        return (scaling if is_centred else scaling.without_centring).transform(x)
+        return (scaling if standardized.get("centred", True) else scaling.without_centring).transform(x)
     if by == "per_client":
         client = data.train.known_client
         has_training = np.isin(client, client[train])

@@ -496,7 +496,8 @@ class Table(Dataset):
     def _standardize(self, x: Any, names: tuple[str, ...], client_rows: ClientRows) -> tuple[Any, dict[str, Any]]:
         """Return the features, (N, d), standardized by their training rows or a record, and the scaling as a dict.
 
-        Raises UserError for rows on disk that are to be standardized by client, and for a record with other features.
+        Raises UserError for rows on disk that are to be standardized by client, and for a record with other features or
+        without means.
         """
         if self.standardize == "per_client":
             clients = [*client_rows.client_names, ""]
@@ -505,13 +506,16 @@ class Table(Dataset):
         if self.scaling is None:
             training, client_index = client_rows.training
             scaling = Scaling.fit(x[training], np.unique(client_index, return_inverse=True)[1])
-            if self.standardize == "scale":
-                scaling = scaling.without_centring
         else:
             scaling, scaled_names = Scaling.from_record(self.scaling)
             if len(scaling.mean) != x.shape[1] or (scaled_names and scaled_names != names):
                 raise UserError(f"`data.scaling={self.scaling}` has other features than `data.path={self.path}`: give "
                                 "the same columns in the same order")  # fmt: skip
+            if self.standardize == "pooled" and not scaling.is_centred:
+                raise UserError(f"`data.scaling={self.scaling}` has no means, for its features were not centred: give "
+                                "`data.standardize=scale`")  # fmt: skip
+        if self.standardize == "scale":
+            scaling = scaling.without_centring
         return scaling.transform(x), scaling.to_dict()
 
     def infer_column(self, series: Any, clients: np.ndarray | None) -> Column:

@@ -1,7 +1,8 @@
 """The standardization of features.
 
 Of "pooled", summary.json has the mean and the deviation of all training rows; features that are scaled and not
-centred have the mean 0 there. Of "per_client", scaling.npz has the mean and the deviation of each client.
+centred have the mean 0 there, and "centred" false. Of "per_client", scaling.npz has the mean and the deviation of each
+client.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,11 +32,13 @@ class Scaling:
         mean: shape (d,).
         factor: 1 / the standard deviation, 0 where a feature was constant, shape (d,).
         deviation: the standard deviation, 0 where a feature was constant, shape (d,).
+        is_centred: whether ``mean`` is that of the rows; else it is 0.
     """
 
     mean: np.ndarray
     factor: np.ndarray
     deviation: np.ndarray
+    is_centred: bool = True
 
     @classmethod
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
@@ -59,7 +62,7 @@ class Scaling:
         if any(array.shape != (len(mean),) or not np.isfinite(array).all() for array in arrays) or (scale <= 0).any():
             raise ValueError("these are no means, variances and positive scales of features")
         deviation = np.where(variance > 0, scale, 0.0)
-        return cls(mean, reciprocal_or_zero(deviation), deviation)
+        return cls(mean, reciprocal_or_zero(deviation), deviation, values.get("centred", True))
 
     @classmethod
     def from_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
@@ -74,7 +77,7 @@ class Scaling:
     @property
     def without_centring(self) -> "Scaling":
         """The map to x * factor, which keeps zeros."""
-        return replace(self, mean=np.zeros_like(self.mean))
+        return replace(self, mean=np.zeros_like(self.mean), is_centred=False)
 
     def transform(self, x: Any) -> Any:
         """Standardize rows x (N, d), which may stay on disk. Integers become float64; floats keep their dtype.
@@ -97,14 +100,16 @@ class Scaling:
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes of scikit-learn's StandardScaler, by which x becomes (x - mean_) / scale_.
 
-        A constant feature has scale_ 1 and var_ 0.
+        A constant feature has scale_ 1 and var_ 0. Features that were not centred have "centred" false, too.
         """
         constant = self.deviation == 0
+        centred = {} if self.is_centred else {"centred": False}
         return {
             "by": "pooled",
             "mean_": self.mean,
             "var_": self.deviation**2,
             "scale_": np.where(constant, 1.0, self.deviation),
+            **centred,
         }
 
 

@@ -108,6 +108,20 @@ def test_scaled_counts_of_several_classes_equal_dense_ones(tmp_path):
     np.testing.assert_allclose(sparse.predict(SPARSE).probability_a, dense.predict(DENSE).probability_a)
 
 
+def test_deviations_of_a_record_are_taken_without_its_means(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"precision": "float64", "rounds": 1, "algorithm": FedAvg(client_lr=0.1)}
+    for standardize in ("pooled", "scale"):
+        rows = from_arrays(DENSE + 3, LABELS, CLIENTS, seed=1, standardize=standardize)
+        Experiment(data=rows, **options).run(tmp_path / standardize)
+    for record in ("pooled", "scale"):
+        scaled = from_arrays(SPARSE, LABELS, CLIENTS, seed=1, standardize="scale", scaling=record).load()
+        train = from_arrays(DENSE + 3, LABELS, CLIENTS, seed=1).load().train.x
+        np.testing.assert_allclose(scaled.train.x.csr.toarray(), (train - 3) / train.std(axis=0), atol=1e-12)
+    with fails("data.scaling=scale", "has no means", "give data.standardize=scale"):
+        from_arrays(DENSE, LABELS, CLIENTS, standardize="pooled", scaling="scale").load()
+
+
 def write_wide_libsvm(path, n_rows=500):
     """Write rows of 40,001 features with three nonzeros each, and return them as a sparse matrix, with their labels."""
     columns = np.sort(rng.choice(40_000, (n_rows, 3), replace=False), axis=1)
