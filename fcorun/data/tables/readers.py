@@ -168,7 +168,7 @@ def read_table(
     check_file_options(options, ending)
     with explain_damage(where, ending):
         if not has_named_columns:
-            rows = _read_arrays(file, path, ending, roles, resident, options.sparse)
+            rows = _read_arrays(file, path, ending, roles, resident, sparse=options.sparse)
         elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
             _tell_size(file, ending, where)
             if options.na is not None:

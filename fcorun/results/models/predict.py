@@ -63,13 +63,11 @@ def predict(
     shared = load_model(record)  # refuses a record that cannot predict
     repeated_columns, frame = _take_kept(frame, record, keep)
     offset, frame = _read_offset(frame, record, source)
-    if triples is not None:
-        frame = triples
     classes = record.summary["data"]["classes"]
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
         offset = -offset
     row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
-    x, column_warnings = select_features(frame, record, source, row_warnings)
+    x, column_warnings = select_features(frame if triples is None else triples, record, source, row_warnings)
     with_model = clients_with_personal_models(record)
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
     known = {*with_model, *with_scaling, *clients_with_intercepts(record)}
@@ -92,10 +90,8 @@ def predict(
     if with_model:
         predictions["model"] = np.where(np.isin(known_client, with_model), "personal", "shared")
     _tell_client_from_mean(predictions, record, known_client)
-    if (known_client == "").any() and record.has_personal_models_at_sites and personal_only(record.rows):
-        names = f" ({_quote(with_model)})" if with_model else ""
-        raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
-                        f"the record that the site keeps, and rows of its clients{names}")  # fmt: skip
+    if (known_client == "").any():
+        _check_shared_model(record, with_model)
     warnings = column_warnings + _warn_out_of_range(record, x, row_warnings) + survival_warnings
     warnings += _warn_unknown_clients(record, clients, known, row_warnings)
     warnings += _warn_own_scales(record, clients, row_warnings)
@@ -107,6 +103,14 @@ def predict(
     if any(row_warnings):
         predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
     return predictions, warnings
+
+
+def _check_shared_model(record: Record, with_model: list[str]) -> None:
+    """Raise UserError for a record whose models all belong to clients; those ``with_model`` are here."""
+    if record.has_personal_models_at_sites and personal_only(record.rows):
+        names = f" ({_quote(with_model)})" if with_model else ""
+        raise UserError(f"{record.folder} has no shared model, and each client's personal model is at its site: give "
+                        f"the record that the site keeps, and rows of its clients{names}")  # fmt: skip
 
 
 def _tell_client_from_mean(predictions: Any, record: Record, known_client: np.ndarray) -> None:

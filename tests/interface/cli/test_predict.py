@@ -286,7 +286,9 @@ def test_new_rows_of_triples_have_the_rows_clients_and_offsets_of_their_table(ru
         expected[rows] = record.estimator(client).predict(x[rows])
     np.testing.assert_allclose(predictions["prediction"], expected + table["e"], rtol=1e-12)
     table.drop(columns="e").to_csv("new.csv", index=False)
+    np.savez("new.npz", X=x)
     refused = {
+        ("new.npz", "data.triples=x.parquet"): "the features of a table with named columns: give NEW, one of .csv",
         ("rows.csv",): "give the file of their triples, too, data.triples=FILE",
         ("x.parquet",): "a table with a line for each row",
         ("new.csv", "data.triples=x.parquet"): "new.csv with data.triples=x.parquet lacks 'e', the offset",

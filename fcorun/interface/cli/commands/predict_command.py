@@ -62,14 +62,10 @@ def run(argv: Sequence[str]) -> int:
 
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.parsed_table import FileOptions
-    from fcorun.data.tables.readers import NAMED_COLUMN_ENDINGS, read_dataframe, read_features
+    from fcorun.data.tables.readers import read_dataframe
     from fcorun.results.models.predict import predict
 
-    target = str(record.flat_config.get("objective.class"))
-    if target in user_class_paths():
-        locate_user_class(target, "objective.class")
-    elif arguments.trust is not None:
-        locate(target, "objective.class", arguments.trust)
+    _locate_objective(record, arguments.trust)
     client_column = arguments.client or record.flat_config.get("data.client")
     data = record.summary_or_empty.get("data", {})
     kinds = read_columns(str(record.folder))
@@ -93,10 +89,7 @@ def run(argv: Sequence[str]) -> int:
     source = arguments.rows
     if triples is not None:
         source = f"{source} with `data.triples={triples}`"
-        if kinds or not any(isinstance(name, str) for name in columns):
-            raise UserError(f"{source}: triples are for a record whose features have no names, and new rows in one of "
-                            f"{', '.join(NAMED_COLUMN_ENDINGS)}: leave `data.triples` out")  # fmt: skip
-        features = read_features(triples, len(frame)).widen(data.get("features", 0))
+        features = _read_features(triples, arguments.rows, len(frame), record)
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
             record,
@@ -108,14 +101,7 @@ def run(argv: Sequence[str]) -> int:
             baseline=arguments.baseline,
             triples=features,
         )
-    warnings = [*file_warnings, *warnings]
-    if arguments.out is None and sys.stdout.isatty():
-        sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
-    elif arguments.out is None:
-        sys.stdout.write(frame_csv(predictions).decode())
-    else:
-        write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](predictions))
-        warnings = [f"{arguments.out}: {len(predictions)} predictions", *warnings, *warn_of_formulas([arguments.out])]
+    warnings = [*_write_predictions(predictions, arguments.out), *file_warnings, *warnings]
     warnings += _describe_thresholds(arguments.record, record)
     if kinds and not data.get("limits") and given.get("na", record.config["data"].get("na")) is None:
         warnings.append(
@@ -124,6 +110,29 @@ def run(argv: Sequence[str]) -> int:
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _locate_objective(record: Record, trust: str | None) -> None:
+    """Import the record's objective, if it is the user's own or to be trusted. Raises UserError."""
+    target = str(record.flat_config.get("objective.class"))
+    if target in user_class_paths():
+        locate_user_class(target, "objective.class")
+    elif trust is not None:
+        locate(target, "objective.class", trust)
+
+
+def _read_features(triples: str, rows: str, n_rows: int, record: Record) -> Any:
+    """Return the features of the rows of the table ``rows`` from a file of triples. Raises UserError."""
+    from fcorun.data.tables.encoding import read_columns
+    from fcorun.data.tables.readers import NAMED_COLUMN_ENDINGS, detect_ending, read_features
+
+    if read_columns(str(record.folder)):
+        raise UserError(f"`data.triples={triples}`: the features of {record.folder} have names: give them as columns "
+                        f"of {rows}")  # fmt: skip
+    if detect_ending(Path(rows), rows) not in NAMED_COLUMN_ENDINGS:
+        raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give NEW, one of "
+                        f"{', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
+    return read_features(triples, n_rows).widen(record.summary["data"]["features"])
 
 
 def _check_columns(arguments: Any, columns: list, has_clients: bool, client_column: str | None) -> None:
@@ -139,6 +148,18 @@ def _check_columns(arguments: Any, columns: list, has_clients: bool, client_colu
             raise UserError(f"--keep {name}: the predictions name the clients anyway: leave it out")
         suggestion = suggest_name(name, list(map(str, columns)))
         raise UserError(f"--keep {name}: there is no such column in {arguments.rows}; {suggestion}")
+
+
+def _write_predictions(predictions: Any, out: Path | None) -> list[str]:
+    """Write predictions to the file ``out``, or to the screen if it is None, and return remarks on the file."""
+    if out is not None:
+        write_atomically(out, TABLE_WRITERS[out.suffix](predictions))
+        return [f"{out}: {len(predictions)} predictions", *warn_of_formulas([out])]
+    if sys.stdout.isatty():
+        sys.stdout.write(escape_controls(frame_csv(_round_for_screen(predictions)).decode()))
+    else:
+        sys.stdout.write(frame_csv(predictions).decode())
+    return []
 
 
 def _round_for_screen(predictions: Any) -> Any:
