@@ -478,7 +478,7 @@ class ClippedPrivacy(Privacy):
         load_accountant()
 
     def check_clients(self, n_clients, n_rows, participation, names, find_row_options=str, n_at_edge=None):
-        super().check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge)
+        super().check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge=n_at_edge)
         count = n_rows if self.hides_rows else n_clients
         if self.delta > 1 / count:
             raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
