@@ -127,7 +127,8 @@ def test_a_tie_is_not_of_the_positive_class(positive, expected):
     model = LogisticRegression()
     model.classes_ = np.array(["case", "healthy"])
     model.coef_, model.intercept_ = np.zeros((1, 2)), np.zeros(1)
-    predictions = _predict_rows(model, pd.DataFrame(np.ones((3, 2))), np.zeros(3), 0.5, positive)
+    x = pd.DataFrame(np.ones((3, 2)))
+    predictions = _predict_rows(model, x, np.arange(3), np.zeros(3), 0.5, positive=positive)
     assert predictions["prediction"].tolist() == [expected] * 3
 
 
