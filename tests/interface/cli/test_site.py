@@ -170,8 +170,8 @@ def test_check_and_try_list_all_obstacles_at_once(fcorun, tmp_path):
             "policy.max_rounds of this site allows 50",
             "does not allow the column 'age'",
             "column 'bmi' has gaps",
-            "'ward'",
             "fewer than 10 validation rows",
+            "'ward'",
             "few validation rows outweigh all others in the column 'age'",  # of 6 rows
         ],
         strict=True,
