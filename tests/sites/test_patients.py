@@ -181,7 +181,7 @@ def test_shares_of_one_patient_count_together(seed):
     rng = np.random.default_rng(seed)
     shares = rng.exponential(size=(2, 40)).astype(np.float32)
     client = np.sort(rng.integers(0, 3, 40)).astype(np.int32)
-    patient = number_patients(rng.integers(0, 9, 40).astype(str), client)
+    patient = number_patients(np.char.add(rng.integers(0, 9, 40).astype(str), client.astype(str)))
     assert patient is not None
     of_site = effective_numbers(sum_shares_by_client(jnp.asarray(shares), jnp.asarray(client), 3, patient)[None])[0]
     of_clients = sum_shares_by_client(jnp.asarray(shares), jnp.asarray(client), 3, patient)

@@ -29,12 +29,9 @@ from fcorun.methods.problem.problem import Batch, Vector
 ShareSums = Any
 
 
-def number_patients(group: np.ndarray | None, client: np.ndarray) -> np.ndarray | None:
-    """Return the number of each row's patient, its group at its client, (n,); None: each row is a patient."""
-    if group is None:
-        return None
-    pairs = np.unique(group, return_inverse=True)[1] * (int(client.max(initial=0)) + 1) + client
-    return np.unique(pairs, return_inverse=True)[1].astype(np.int32)
+def number_patients(group: np.ndarray | None) -> np.ndarray | None:
+    """Return the number of each row's patient, its group, (n,); None: each row is a patient."""
+    return None if group is None else np.unique(group, return_inverse=True)[1].astype(np.int32)
 
 
 def _add_by_patient(shares: jax.Array, patient: Any) -> tuple[jax.Array, jax.Array]:

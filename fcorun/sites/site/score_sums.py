@@ -112,7 +112,7 @@ class ScoreSums:
                 errors = jnp.abs(jnp.asarray(rows.target - rows.prediction))
                 shares.append(jnp.stack([errors, errors]))  # of squares, whatever the objective
             n_clients = len(predictions.client_groups[0])
-            patient = number_patients(predictions.group, predictions.client_numbers)
+            patient = number_patients(predictions.group)
             for of_rows in shares:
                 sums = sum_shares_by_client(of_rows, client, n_clients, patient)[None]
                 rule.check(message, sums, split=predictions.split)
@@ -157,7 +157,7 @@ class ScoreSums:
         cells = {}
         for name, k in zip(BINS, (1, 0), strict=True):
             of_class = predictions.y == k
-            patients = Patients(number=_patient_of_row(predictions)).take(of_class)
+            patients = Patients(number=number_patients(predictions.group)).take(of_class)
             merged = merge_small_cells(find_bins(predictions.output[of_class]), N_BINS, max(self.min_cell, 1), patients)
             if merged.sum() < of_class.sum():  # all together are below
                 merged[-1] = of_class.sum()
@@ -195,7 +195,7 @@ class ScoreSums:
                 if task.has_two_classes:
                     score = predictions.output.astype(float)
                     least = 0 if self.masked else self.min_cell
-                    sums.append(sum_calibration(predictions.y, score, point, least, _patient_of_row(predictions)))
+                    sums.append(sum_calibration(predictions.y, score, point, least, number_patients(predictions.group)))
                     continue
                 rows = predictions.to_scored_rows()
                 if not rows.is_judged:
@@ -206,8 +206,3 @@ class ScoreSums:
             if sums:
                 arrays[key] = np.stack(sums)
         return arrays
-
-
-def _patient_of_row(predictions: Predictions) -> np.ndarray | None:
-    """Return the number of each row's patient; None: each row is one."""
-    return None if predictions.group is None else np.unique(predictions.group, return_inverse=True)[1]

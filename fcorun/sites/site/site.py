@@ -323,7 +323,7 @@ class Site:
             n_clients = self.data.n_clients
             rows = self.data.train
             self._certificate_sums = CertificateSums(
-                problem, batch, n_clients, self.few_rows_rule.check, number_patients(rows.group, rows.known_client)
+                problem, batch, n_clients, self.few_rows_rule.check, number_patients(rows.group)
             )
         return self._certificate_sums
 

@@ -233,7 +233,7 @@ class SiteBatch:
         patients = {}
         for name, rows in (("patient", self.rows), ("patient_val", self.federation.data.validation)):
             if rows is not None and rows.group is not None:
-                patients[name] = jax.device_put(number_patients(rows.group, rows.known_client))
+                patients[name] = jax.device_put(number_patients(rows.group))
         return patients
 
     def solution(self, evaluated: Arrays, run: int) -> Arrays:
