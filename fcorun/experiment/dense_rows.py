@@ -3,7 +3,6 @@
 from fcorun.base.errors import UserError
 from fcorun.data.rows.sparse_matrix import DENSE_CURE
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.algorithms.coordinate_descent import FedAvgCoordinateDescent
 from fcorun.methods.objectives.objective import is_linear_model
 
 
@@ -12,7 +11,7 @@ def check_sparse_rows(experiment: PreparedExperiment) -> None:
     names = experiment.names
     if not is_linear_model(type(experiment.objective)):
         reason = f"`objective={names['objective']}` is no linear model: give one, such as `objective=logistic`"
-    elif isinstance(experiment.algo, FedAvgCoordinateDescent):
+    elif experiment.algo.reads_columns:
         reason = f"`algo={names['algo']}` reads single columns of each client: choose another `algo`"
     elif experiment.settings.relax is not None:
         reason = "relax fits the selected features of a dense table: leave relax out"

@@ -221,6 +221,7 @@ class Method(PluginBase):
             measured, unless ``start`` gives the model.
         needs_bounded_domain: True if psi must bound every parameter. A free intercept is refused.
         needs_one_output: True if the method is for linear models that predict one number a row.
+        reads_columns: True if clients read single columns of their rows, which sparse rows do not have.
         is_sublinear: True if the optimum is approached, but too slowly to be ``exact``.
         tends_to_minimum_of_psi: True if the output of a long run goes to a minimizer of psi alone, 0 for a norm.
         multiplies_means: True if the server takes products of means, so that the weights of uploads must sum to one.
@@ -237,6 +238,7 @@ class Method(PluginBase):
     trains_shared_model: ClassVar[bool] = True
     needs_bounded_domain: ClassVar[bool] = False
     needs_one_output: ClassVar[bool] = False
+    reads_columns: ClassVar[bool] = False
     is_sublinear: ClassVar[bool] = False
     tends_to_minimum_of_psi: ClassVar[bool] = False
     multiplies_means: ClassVar[bool] = False

@@ -27,6 +27,7 @@ class FedAvgCoordinateDescent(Algorithm):
     """
 
     source = "ours: @mcmahan2017 with the local steps of @friedman2007"
+    reads_columns = True
 
     server_lr: Positive = 1.0
     step: Fraction = 0.1
