@@ -1,4 +1,4 @@
-"""Files, numbers and sentences of a record that tell of single patients, which nothing sends with it."""
+"""Files, numbers and sentences of a record that tell of single patients, and stay where the record is sent."""
 
 import re
 from collections.abc import Callable

@@ -176,9 +176,7 @@ def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None
     ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined.
     """
     csr = x.csr
-    n_stored = max(
-        csr.nnz, 1
-    )  # rows of zeros alone have one that counts nothing, since JAX takes none of an empty array
+    n_stored = max(csr.nnz, 1)  # rows of zeros alone store one, since JAX takes nothing from an empty array
     values, columns, row = (empty_aligned((n_stored,), kind) for kind in (dtype, np.int32, np.int32))
     for array in (values, columns, row):
         array[csr.nnz :] = 0

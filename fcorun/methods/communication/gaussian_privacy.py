@@ -40,11 +40,11 @@ class GaussianPrivacy(ClippedPrivacy):
     counts there.
 
     With a ``quantile`` the clip is that of the first round alone, and then follows that quantile of the clients' norms,
-    with their weights in the mean, by geometric steps. Each client sends whether its norm
-    b_m = 1 is at most the clip, or b_m = 0 not, and the server adds noise of the deviation 2 ``noise`` max p_m to their
-    mean; as b_m - 1/2 is at most 1/2, and messages have noise that is 1.033 times as large, both together cost what
-    messages with the noise alone do: (1.033 z)^-2 + (2 * 2 z)^-2 = z^-2. The paper has the deviation m / 20 for m
-    clients in place of 2 z.
+    with their weights in the mean, by geometric steps. Each client sends b_m = 1 if its norm is at most the clip, else
+    b_m = 0, and the server adds noise of the deviation 2 ``noise`` max p_m to the mean of b_m. One b_m - 1/2 has the
+    size 1/2, and messages have 1.033 times the noise, so that for ``noise`` z both together cost what messages with
+    the noise alone do: (1.033 z)^-2 + (2 * 2 z)^-2 = z^-2. The paper has the deviation m / 20 for m clients in place
+    of 2 z.
 
     Attributes:
         quantile: the part of the clients' weights whose messages shall not be clipped; null: the clip is constant.

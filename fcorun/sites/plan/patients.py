@@ -1,4 +1,4 @@
-"""Number of patients that rows stand for by which all rules on few rows of a site count.
+"""The number of patients that rows stand for, by which all rules on few rows of a site count.
 
 A server has plain sums over rows, sums by their weights, and the difference of the two: the rows of weight 0. In each
 of them all rows of one patient count together, and a patient who outweighs the others is not hidden by their number. So
