@@ -41,7 +41,7 @@ from fcorun.data.tables.excel_files import read_excel
 from fcorun.data.tables.parsed_table import FileOptions, ParsedTable, add_codes, mask_codes
 from fcorun.data.tables.splits import suggest_group_columns
 from fcorun.data.tables.text_files import read_csv_text
-from fcorun.data.tables.triples import is_triples_file, read_triples
+from fcorun.data.tables.triples import RowNumbers, is_triples_file, read_triples
 
 LIBSVM_ENDINGS = (".libsvm", ".svm", ".svmlight", ".txt")
 TEXT_ENDINGS = (".csv", ".tsv")
@@ -169,7 +169,7 @@ def read_table(
     with explain_damage(where, ending):
         if not has_named_columns:
             rows = _read_arrays(file, path, ending, roles, resident, sparse=options.sparse)
-        elif ending == PARQUET_ENDING and stays_on_disk(estimate_bytes(file), resident):
+        elif ending == PARQUET_ENDING and triples is None and stays_on_disk(estimate_bytes(file), resident):
             _tell_size(file, ending, where)
             if options.na is not None:
                 raise UserError(f"`data.na={options.na}` needs rows in memory, and those of {path} stay on disk: give "
@@ -190,10 +190,10 @@ def read_table(
             if triples is None:
                 table.warnings += warn_repeated_rows(table.frame, roles.client)
             rows = parse_columns(table, path, roles)
+            if triples is not None and len(rows.y):
+                rows = replace(rows, x=read_features(triples, table.frame, where), frame=None)
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
-    if triples is not None:
-        rows = replace(rows, x=read_features(triples, len(rows.y)), frame=None)
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
         others = " and ".join(f"data.{option}" for option in roles.metadata)
@@ -219,11 +219,14 @@ def _choose_no_features(roles: ColumnRoles, triples: str, has_named_columns: boo
     return replace(roles, only=[])
 
 
-def read_features(triples: str, n_rows: int) -> SparseMatrix:
-    """Return the features of the ``n_rows`` rows of a table from a file of triples. Raises UserError."""
+def read_features(triples: str, table: Any, source: str) -> SparseMatrix:
+    """Return the features of the lines of a table, a DataFrame that ``source`` names, from a file of triples.
+
+    Raises UserError.
+    """
     where = f"`data.triples={triples}`"
     with explain_damage(where, PARQUET_ENDING):
-        return read_triples(find_file(triples, "data.triples="), where, n_rows)
+        return read_triples(find_file(triples, "data.triples="), where, RowNumbers.from_table(table, source))
 
 
 def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:

@@ -194,6 +194,37 @@ def test_triples_are_the_features_of_a_table(tmp_path):
         read_dataframe(str(tmp_path / "x.parquet"))
 
 
+def test_lines_of_a_table_are_matched_by_its_column_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    features = np.where(DENSE.any(axis=1, keepdims=True), DENSE, 1.0)
+    numbers = np.arange(60) * 7 + 1000
+    coo = sp.coo_array(features)
+    triples = pd.DataFrame({"row": numbers[coo.row], "column": coo.col, "value": coo.data})
+    triples.to_parquet("x.parquet")
+    lines = rng.permutation(60)
+    lines = lines[np.argsort(CLIENTS[lines], kind="stable")]
+    table = pd.DataFrame({"label": LABELS, "hospital": CLIENTS, "row": numbers}).iloc[lines]
+    options = {"target": "label", "client": "hospital", "task": "binary", "validation": 0.0, "triples": "x.parquet"}
+    table.to_csv("rows.csv", index=False)
+    data = Table("rows.csv", **options).load()
+    np.testing.assert_array_equal(data.train.x.csr.toarray(), features[lines])
+    np.testing.assert_array_equal(data.train.y, LABELS[lines] == "yes")
+    refused = [
+        (table[table.row != 1014], ["line ", "has the row 1014", "the column 'row' of the table lacks"]),
+        (table.replace({"row": {1014: 1007}}), ["rows.csv: the column 'row'", "has 1007 twice"]),
+        (
+            pd.concat([table, table[:1].assign(row=5)]),
+            ["has 5, of which there are no triples", "a triple with the value 0"],
+        ),
+        (table.assign(row=table.row + 0.5), ["has 1", "in row 1: give whole numbers", "counted from 0"]),
+        (table.assign(row=["", *["a"] * 59]), ["has nan in row 1: give whole numbers"]),
+    ]
+    for other, words in refused:
+        other.to_csv("rows.csv", index=False)
+        with fails(*words):
+            Table("rows.csv", **options).load()
+
+
 BAD_TRIPLES = {
     "row 60": ({"row": 60}, ["data.triples=", "line 1 has the row 60", "from 0 to 59"]),
     "negative": ({"column": -1}, ["line 1 has the column -1"]),

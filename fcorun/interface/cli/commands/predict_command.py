@@ -89,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
     source = arguments.rows
     if triples is not None:
         source = f"{source} with `data.triples={triples}`"
-        features = _read_features(triples, arguments.rows, len(frame), record)
+        features = _read_features(triples, arguments.rows, frame, record)
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
             record,
@@ -121,8 +121,8 @@ def _locate_objective(record: Record, trust: str | None) -> None:
         locate(target, "objective.class", trust)
 
 
-def _read_features(triples: str, rows: str, n_rows: int, record: Record) -> Any:
-    """Return the features of the rows of the table ``rows`` from a file of triples. Raises UserError."""
+def _read_features(triples: str, rows: str, table: Any, record: Record) -> Any:
+    """Return the features of the lines of a table, the file ``rows``, from a file of triples. Raises UserError."""
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.readers import NAMED_COLUMN_ENDINGS, detect_ending, read_features
 
@@ -132,7 +132,7 @@ def _read_features(triples: str, rows: str, n_rows: int, record: Record) -> Any:
     if detect_ending(Path(rows), rows) not in NAMED_COLUMN_ENDINGS:
         raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give NEW, one of "
                         f"{', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
-    return read_features(triples, n_rows).widen(record.summary["data"]["features"])
+    return read_features(triples, table, rows).widen(record.summary["data"]["features"])
 
 
 def _check_columns(arguments: Any, columns: list, has_clients: bool, client_column: str | None) -> None:
