@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers import SMALL
+from helpers import SMALL, replace_sleep
 from sweeps import RATES, assert_same_results, read_results, run_sweep_command
 from warm_processes import start_command
 
@@ -142,11 +142,11 @@ def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, 
     status = killed.status | {"status": "running", "host": "another"}
     (killed.folder / "status.json").write_text(json.dumps(status))
     with monkeypatch.context() as patch:
-        patch.setattr("time.sleep", refuse_to_wait)
+        replace_sleep(patch, refuse_to_wait)
         assert main(["results", "s", "--follow"]) == 0
     (tmp_path / "bin/squeue.jobs").unlink()
     assert run_sweep_command(*sweep) == 0  # computes the runs of the jobs, which leave no result
-    monkeypatch.setattr("time.sleep", refuse_to_wait)
+    replace_sleep(monkeypatch, refuse_to_wait)
     capsys.readouterr()
     assert main(["results", "s", "--follow"]) == 0
     assert "submitted jobs" not in capsys.readouterr().out

@@ -1,6 +1,8 @@
 """Small problems, and the list of all plug-ins, so that tests cover a new YAML file in conf/ at once."""
 
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import cache
@@ -129,6 +131,16 @@ def not_none(value: T | None) -> T:
     """Return a value that is not None."""
     assert value is not None
     return value
+
+
+def replace_sleep(monkeypatch: pytest.MonkeyPatch, sleep: Callable[[float], None]) -> None:
+    """Have this thread call ``sleep`` in place of ``time.sleep``; others sleep: those that say a claim is alive."""
+    caller, others_sleep = threading.current_thread(), time.sleep
+
+    def sleep_by_thread(seconds: float) -> None:
+        (sleep if threading.current_thread() is caller else others_sleep)(seconds)
+
+    monkeypatch.setattr("time.sleep", sleep_by_thread)
 
 
 def rows_of(record):

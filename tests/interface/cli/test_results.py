@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from fake_records import fake_config, fake_grid, fake_record, fake_rows
+from helpers import replace_sleep
 
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import SweepSettings, save_settings
@@ -164,7 +165,7 @@ def test_a_table_is_printed_anew_while_a_run_goes_on(capsys, monkeypatch):
         shutil.rmtree("runs/a")
         fake_record("runs/a")
 
-    monkeypatch.setattr("time.sleep", end_the_run)
+    replace_sleep(monkeypatch, end_the_run)
     assert main(["results", "runs", "--follow"]) == 0
     out = capsys.readouterr().out
     assert out.index("running") < out.index("done")
@@ -183,7 +184,7 @@ def test_a_sweep_is_followed_from_before_its_first_run_to_its_last(capsys, monke
         name = next(runs)
         fake_record(f"fig/runs/{name}", fake_config(seed=ord(name)))
 
-    monkeypatch.setattr("time.sleep", end_a_run)
+    replace_sleep(monkeypatch, end_a_run)
     assert main(["results", "fig", "--follow"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" (")[0] for line in lines if "not begun" in line] == [
