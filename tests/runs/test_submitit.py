@@ -135,16 +135,21 @@ def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, 
     assert run_sweep_command(*sweep, *options) == 0
     jobs = [path.name.removesuffix("_submitted.pkl") for path in Path("s/.submitit").glob("*_submitted.pkl")]
     assert count_open_jobs(Path()) == len(jobs) == 2
-    (tmp_path / "bin/squeue.jobs").write_text(f"{jobs[0]}\n7_0\n")
+    queue = tmp_path / "bin/squeue.jobs"
+    queue.write_text("\n".join(jobs))
+    capsys.readouterr()
+    assert run_sweep_command(*sweep, *options) == 0  # submits no job for runs that have one
+    assert "jobs submitted: 0 (and 2 runs are of jobs in the queue); " in capsys.readouterr().out
+    queue.write_text(f"{jobs[0]}\n7_0\n")
     assert count_open_jobs(Path()) == 1
-    (tmp_path / "bin/squeue.jobs").write_text("7_0\n")
+    queue.write_text("7_0\n")
     killed = load_records("s")[0]
     status = killed.status | {"status": "running", "host": "another"}
     (killed.folder / "status.json").write_text(json.dumps(status))
     with monkeypatch.context() as patch:
         replace_sleep(patch, refuse_to_wait)
         assert main(["results", "s", "--follow"]) == 0
-    (tmp_path / "bin/squeue.jobs").unlink()
+    queue.unlink()
     assert run_sweep_command(*sweep) == 0  # computes the runs of the jobs, which leave no result
     replace_sleep(monkeypatch, refuse_to_wait)
     capsys.readouterr()

@@ -85,7 +85,10 @@ class SubmititExecutor(Executor):
     def run(self, groups: PointGroups, watch: SweepWatcher) -> None:
         folder = groups[0][0].folder.parent
         groups_by_needs: dict[str, list[list[SweepPoint]]] = {}
+        queued = set() if self.options.wait else {run for job in list_pending_jobs(folder) for run in job.queued_runs}
         for group in groups:
+            if queued.issuperset(point.folder for point in group):
+                continue
             assert group[0].experiment is not None
             name = group[0].experiment.names["algo"]
             groups_by_needs.setdefault(name if name in self._needs_by_algorithm else "", []).append(group)
@@ -96,8 +99,9 @@ class SubmititExecutor(Executor):
             for name, alike in groups_by_needs.items():
                 _submit(executors[name], alike, parameters[name].get("cpus_per_task"), submitted)
             if not self.options.wait:
-                watch.show_if_verbose(f"jobs submitted: {len(submitted)}; to follow them: fcorun results {folder} "
-                                      f"--follow, or fcorun watch {folder}")  # fmt: skip
+                before = f" (and {len(queued)} runs are of jobs in the queue)" if queued else ""
+                watch.show_if_verbose(f"jobs submitted: {len(submitted)}{before}; to follow them: fcorun results "
+                                      f"{folder} --follow, or fcorun watch {folder}")  # fmt: skip
                 return
             for number, (job, group) in enumerate(submitted, start=1):
                 take_results(group, _wait(job, group), watch)
@@ -192,11 +196,21 @@ class PendingJob:
 
     Attributes:
         runs: the folders of its runs.
-        is_open: whether it is in Slurm's queue; True if that cannot be asked.
+        is_queued: whether it is in Slurm's queue; None if that cannot be asked.
     """
 
     runs: tuple[Path, ...]
-    is_open: bool
+    is_queued: bool | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still compute its runs."""
+        return self.is_queued is not False
+
+    @property
+    def queued_runs(self) -> tuple[Path, ...]:
+        """The runs of a job in the queue, which need no other job."""
+        return self.runs if self.is_queued else ()
 
     @property
     def lost_runs(self) -> list[Path]:
@@ -214,7 +228,7 @@ def list_pending_jobs(folder: Path) -> list[PendingJob]:
         for path, runs in pending.items():
             job = path.name.removesuffix(_RUNS_ENDING)
             is_of_slurm = (logs / f"{job.split('_')[0]}_submission.sh").exists()
-            jobs.append(PendingJob(runs, queue is None or not is_of_slurm or job in queue))
+            jobs.append(PendingJob(runs, job in queue if is_of_slurm and queue is not None else None))
     return jobs
 
 
