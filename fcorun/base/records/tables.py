@@ -189,7 +189,7 @@ CLIENT_ESTIMATES = TableFile(
 BASELINE_HAZARD = TableFile("baseline_hazard.csv", {"client": TEXT, "time": NUMBER, "cumulative_hazard": NUMBER})
 GAPS = TableFile(
     "missing.csv",
-    {"column": TEXT, "client": TEXT, "outcome": TEXT, "rows": COUNT, "missing": COUNT, "p_value": NUMBER_OR_GAP},
+    {"column": TEXT, "client": TEXT, "outcome": TEXT, "rows": COUNT, "missing": COUNT},
     others=NUMBER_OR_GAP,
 )
 CALIBRATION = TableFile("calibration.csv", {})

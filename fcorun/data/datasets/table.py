@@ -53,7 +53,7 @@ from fcorun.data.tables.encoding import (
     join_remarks,
     read_encoding,
 )
-from fcorun.data.tables.imputation.missing_by_outcome import compare_gaps
+from fcorun.data.tables.imputation.missing_by_outcome import count_gaps
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
@@ -463,16 +463,14 @@ class Table(Dataset):
             if quantity is not None and rows.offset is None:  # else amounts of different exposures
                 warnings += warn_target_units(quantity, client, trained_names)
         offsets = np.searchsorted(client, np.arange(len(trained) + 1))
-        missing, gap_warnings = compare_gaps(
+        missing = count_gaps(
             training_gaps,
             y_train,
             offsets,
             task=self.target_task,
             classes=classes,
             client_names=trained_names,
-            group=None if rows.group is None else rows.group[training],
         )
-        warnings += gap_warnings
         cells = None
         if isinstance(columns, dict) and encoding is not None:  # nothing is learnt where an encoding was given
             cells = TrainingCells.from_features(x_train, encoding, training_gaps, client.astype(np.int32), self.missing)

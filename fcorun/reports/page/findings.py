@@ -15,13 +15,12 @@ from fcorun.reports.page.models import (
     draw_model_pictures,
     meta_analysis_table,
 )
-from fcorun.reports.page.question import gaps_look_unrelated
 from fcorun.reports.page.table_model import FittedTableModel
 from fcorun.reports.pictures.forest import format_interval
 from fcorun.results.inference.methods import INTERVALS_TEXT
 from fcorun.results.models.coefficients import is_intercept, name_intercepts, nonzero_rows
 from fcorun.results.models.inference_problem import explain_imputed, explain_private, explain_relaxed
-from fcorun.results.models.inference_table import GAPS, count_tests, format_p
+from fcorun.results.models.inference_table import count_tests, format_p
 
 _WITH_INTERVALS = {"LeastSquares", "Logistic", "Poisson", "Gamma", "Cox"}  # objectives of fcorun infer
 _PENALTIES_WITH_INTERVALS = {"none", "l1", "elastic_net"}
@@ -47,7 +46,7 @@ def interval_warnings(model: FittedTableModel) -> list[str]:
         if line.startswith(_WARNING):
             text = hide_row_numbers(line).removeprefix(_WARNING)
             is_of_run = text in str(model.record.status.get("reason"))  # as those of a meta-analysis
-            if is_of_run or (text.startswith(GAPS) and gaps_look_unrelated(model)):
+            if is_of_run:
                 continue
             for column in model.encoding.columns:
                 text = text.replace(f"'{column.name}'", f"'{model.label(column.name, with_unit=False)}'")

@@ -19,7 +19,6 @@ from fcorun.reports.page.performance import OWN_SCALE
 from fcorun.reports.page.studies import describe_folds
 from fcorun.reports.page.table_model import FittedTableModel, format_share
 from fcorun.reports.run_table import format_number
-from fcorun.results.models.inference_table import format_p
 
 _MAX_CLIENTS = 30  # more are in a table that opens on demand
 _SET_NAMES = {"train": "for training", "validation": "for validation", "test": "for the test"}
@@ -30,7 +29,6 @@ _FILLS = {
 }
 # warnings that the tables and sentences of the page replace
 _TOLD_ELSEWHERE = ("gaps are filled", "text columns are coded", "of the classes ", OWN_SCALE)
-_SIGNIFICANCE = 0.05
 
 
 def asked_sentence(model: FittedTableModel) -> str:
@@ -236,23 +234,14 @@ def missing_by_outcome(model: FittedTableModel) -> list[str]:
     if not all_clients_rows:
         return []
     has_events = "events" in all_clients_rows[0]
-    test = "exact test of independence" if has_events else "permutation test of equal means"
-    note = (f"Gaps of the training rows by outcome. The p value is that of the {test} within each {model.client_word}; "
-            "it is empty where the rows are too few, or all alike, and where a group (data.group) has several rows, "
-            "which the test would take as independent. If gaps depend on the outcome, a filled value says "
-            "something about the outcome, and coefficients of the column may be biased.")  # fmt: skip
+    note = ("Gaps of the training rows by outcome. If gaps depend on the outcome, a filled value says something about "
+            "the outcome, and coefficients of the column may be biased.")  # fmt: skip
     blocks = [paragraph(note), _gaps_table(model, all_clients_rows, has_events, by_client=False)]
     by_client = [row for row in rows if row["client"]]
     if by_client:
         table = _gaps_table(model, by_client, has_events, by_client=True)
         blocks.append(collapsible(f"Gaps by outcome for each {model.client_word}", table))
     return blocks
-
-
-def gaps_look_unrelated(model: FittedTableModel) -> bool:
-    """Return whether gaps of each column were compared with the outcome, and no p value is below 0.05."""
-    p_values = [parse_float(row["p_value"]) for row in _all_clients_rows(model)]
-    return bool(p_values) and all(p_value >= _SIGNIFICANCE for p_value in p_values)  # nan is not
 
 
 def _all_clients_rows(model: FittedTableModel) -> list[dict[str, Any]]:
@@ -263,10 +252,10 @@ def _all_clients_rows(model: FittedTableModel) -> list[dict[str, Any]]:
 def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_events: bool, *, by_client: bool) -> str:
     """Return a row for each column (and class, and client if ``by_client``): its gaps, by outcome."""
     if has_events:
-        headers = ["rows without a value", "with the outcome", "without the outcome", "p"]
+        headers = ["rows without a value", "with the outcome", "without the outcome"]
         groups = ("events", "others")
     else:
-        headers = ["rows without a value", "mean of the outcome there", "mean elsewhere", "p"]
+        headers = ["rows without a value", "mean of the outcome there", "mean elsewhere"]
         groups = ("missing", "present")
     lines = []
     for row in rows:
@@ -278,7 +267,6 @@ def _gaps_table(model: FittedTableModel, rows: Sequence[dict[str, Any]], has_eve
                 cells.append(f"{part:.0f} of {whole:.0f} ({format_share(part, whole)})" if whole else "no row")
             else:
                 cells.append(format_number(parse_float(row.get(f"mean_where_{group}"))))  # "" for an empty cell
-        cells.append(format_p(parse_float(row["p_value"])) if row["p_value"] else "")
         name = model.label(row["column"])
         if row["outcome"] and model.has_coefficients_by_class:
             name += f", by {row['outcome']}"

@@ -362,7 +362,6 @@ def format_p(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-GAPS = "gaps in "  # the beginning of the warning of filled gaps
 FEW_CLUSTERS = 10
 EVENTS_PER_PARAMETER = 10  # of two classes, rows of the smaller one
 EVENTS_PER_HAZARD_RATIO = 30
@@ -555,5 +554,5 @@ def _warn_of_filled_gaps(inference: Inference) -> str:
         advice = word(f"`imputations=30` does not apply: {reason}") + (
             word(" and `reg=none`") if inference.problem.has_penalty else ""
         )
-    return (f"{GAPS}{abbreviate(described)} were filled in: if they depend on the outcome, the column's coefficient "
+    return (f"gaps in {abbreviate(described)} were filled in: if they depend on the outcome, the column's coefficient "
             f"may be biased and its interval too narrow; {advice}")  # fmt: skip
