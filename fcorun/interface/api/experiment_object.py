@@ -427,8 +427,7 @@ class Experiment:
         range: Sequence[float] | None = None,
         second: Mapping[str, Sequence[float]] | None = None,
         outer_folds: int | None = None,
-        adaptive: Literal["ridge", "unpenalized", "lasso"] | None = None,
-        adaptive_power: float = 1.0,
+        adaptive: Literal["ridge"] | None = None,
         relax: bool | float | Sequence[float] | None = None,
     ) -> "Selection":
         """Choose the strength, or the radius, by cross-validation, as ``fcorun select`` does.
@@ -452,7 +451,6 @@ class Experiment:
             "range": to_plain_value(range),
             "second": name_keys(second),
             "adaptive": adaptive,
-            "adaptive_power": adaptive_power,
             "relax": to_plain_value(relax),
         }
         check_folder(folder)

@@ -63,7 +63,7 @@ from fcorun.runs.batch import max_runs
 from fcorun.runs.job import RunFollower
 from fcorun.runs.pooled_fits import average_solutions, bind_client_problem, complete_tables, prepare_tables
 from fcorun.runs.run_history import RunHistory
-from fcorun.studies.selection.path import RegularizationPath
+from fcorun.studies.selection.path import RegularizationPath, compute_adaptive_factors
 
 # saved by position: add new states at the end
 END_STATES = ("done", "falling", "diverged", "not certified", *REFIT_FAILURES)
@@ -210,8 +210,8 @@ class PathFitter:
     def fit_subset(self, subset: RowSubset) -> PathFit:
         """Run the path on a subset, in this thread."""
         experiment = replace(self.experiment, data=SubsetDataset(self.experiment.fingerprint, subset))
-        if self.path.adaptive is not None:
-            factors: Any = self.path.adaptive.compute(experiment, subset.data)
+        if self.path.is_adaptive:
+            factors: Any = compute_adaptive_factors(experiment, subset.data)
             experiment = experiment.with_resolved(reg=replace(experiment.reg, factors=factors))
         precision = "float64" if self._is_baseline else experiment.settings.precision
         run_path = self._solve_path if self._is_baseline else self._run_path

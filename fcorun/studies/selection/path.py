@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,107 +21,72 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Problem
-from fcorun.methods.problem.solver import gather_rows, strength_max
+from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
-from fcorun.results.inference.solution import Penalty, SingularHessian, solve
+from fcorun.results.inference.solution import Penalty, solve
 from fcorun.results.inference.sums import PooledSums
 from fcorun.results.models.inference_problem import OBJECTIVES, make_model_rows
 
-Pilot = Literal["ridge", "unpenalized", "lasso"]
-_LASSO_RELATIVE = 0.1  # of the smallest strength at which the lasso is 0
 _FLOOR = 1e-6  # of the largest pilot coefficient: smaller ones are as good as excluded
 DEFAULT_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # as in glmnet's cv.relaxed
 _OF_THE_PATH = ("strength", "radius", "relative")
 _BEYOND = 1e-6  # the relative distance of a value that is asked for beyond the least or the largest one
 
 
-@dataclass(frozen=True)
-class AdaptiveFactors:
-    """The factors 1 / |b_j|^power of the penalties of features, given the coefficients b of a pilot.
+def compute_adaptive_factors(experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
+    """Return the factor 1 / |b_j| of each feature's penalty, (d,), times its factor in ``reg``.
 
-    Source: Zou (J. Am. Stat. Assoc. 2006), equation 4. A pilot has no penalty, or a tenth of the smallest strength at
-    which the lasso is 0, or the ridge r / 2 ||b||^2 of Hoerl, Kennard and Baldwin (Commun. Stat. 1975) for a signal as
-    large as the noise: r is the trace of the Hessian at 0, with the best intercept, divided by the number of rows. No
-    pilot is tuned, so that factors depend on no other rows than those that are given. Each keeps the objective's ridge.
+    The coefficients b are those of a pilot on the training rows of ``data``: Zou (J. Am. Stat. Assoc. 2006), equation
+    4. The pilot has the ridge r / 2 ||b||^2 of Hoerl, Kennard and Baldwin (Commun. Stat. 1975) for a signal as large as
+    the noise, beside the ridge of the objective: r is the trace of the Hessian at 0, with the best intercept, divided
+    by the number of rows. The pilot is not tuned, so that factors depend on no other rows than those that are given.
+    Raises UserError if the rows do not determine the pilot, or if its coefficients are all 0.
     """
-
-    pilot: Pilot
-    power: float
-
-    def compute(self, experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
-        """Return the factor of each feature, (d,), from the training rows of ``data``, times its factor in ``reg``.
-
-        Raises UserError if the rows do not determine the pilot, or if its coefficients are all 0.
-        """
-        with jax.enable_x64(True):
-            problem = build_problem(experiment, data)
-            coefficients = np.abs(self._fit_pilot(problem, experiment, data))
-        largest = coefficients.max(initial=0.0)
-        if not largest > 0:
-            raise UserError(f"`adaptive={self.pilot}`: all coefficients of the pilot are 0: give another pilot")
-        given = resolve_factors(experiment.reg, experiment.objective, data).feature_factors(len(coefficients))
-        return given / np.maximum(coefficients, _FLOOR * largest) ** self.power
-
-    def _fit_pilot(self, problem: Problem, experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
-        """Return the coefficients of the pilot, (d,)."""
-        batch = gather_rows(data, experiment.settings.client_weighting)
-        rows = make_model_rows(problem, batch, data.n_clients)
-        n_features, n_parameters = data.train.x.shape[1], rows.x.shape[1]
-        objective: Any = replace(experiment.objective, ridge=0.0).with_known_intercepts  # type: ignore[call-arg]
-        sums = PooledSums(objective, rows)
-        l1 = np.zeros(n_parameters)
-        ridge = np.zeros(n_parameters)
-        ridge[:n_features] = experiment.objective.ridge
-        if self.pilot == "lasso":
-            lasso = replace(problem, regularizer=L1(strength=1.0, apply_to=experiment.reg.apply_to))
-            l1[:n_features] = _LASSO_RELATIVE * strength_max(lasso, batch)
-        elif self.pilot == "ridge":
-            hessian = sums.derivatives(np.zeros(n_parameters)).hessian
-            curvature = np.diagonal(hessian)
-            cross = hessian[:n_features, n_features:]
-            at_best_intercepts = (cross**2 / curvature[n_features:]).sum(axis=1)
-            curvature = curvature[:n_features] - at_best_intercepts
-            ridge[:n_features] += curvature.sum() / len(rows.y)
-        try:
-            theta = solve(sums, Penalty(l1, ridge), np.zeros(n_parameters)).theta
-        except SingularHessian as error:
-            raise UserError(
-                f"`adaptive={self.pilot}`: {len(rows.y)} rows do not determine the {n_features} coefficients of the "
-                f"pilot: {self._advice}"
-            ) from error
-        except UserError as error:
-            raise UserError(f"`adaptive={self.pilot}`: the pilot has no finite optimum: {self._advice}") from error
-        return theta[:n_features]
-
-    @property
-    def _advice(self) -> str:
-        return "leave adaptive out" if self.pilot == "ridge" else "give `adaptive=ridge`"
+    with jax.enable_x64(True):
+        coefficients = np.abs(_fit_pilot(build_problem(experiment, data), experiment, data))
+    largest = coefficients.max(initial=0.0)
+    if not largest > 0:
+        raise UserError("`adaptive=ridge`: all coefficients of the pilot are 0: leave adaptive out")
+    given = resolve_factors(experiment.reg, experiment.objective, data).feature_factors(len(coefficients))
+    return given / np.maximum(coefficients, _FLOOR * largest)
 
 
-def weigh_features(
-    pilot: Pilot | None, power: float, experiment: PreparedExperiment, data: FederatedData
-) -> tuple[PreparedExperiment, AdaptiveFactors | None]:
-    """Return the experiment with the factors of all training rows, and the factors that a path computes in each fold.
+def _fit_pilot(problem: Problem, experiment: PreparedExperiment, data: FederatedData) -> np.ndarray:
+    """Return the coefficients of the pilot, (d,)."""
+    rows = make_model_rows(problem, gather_rows(data, experiment.settings.client_weighting), data.n_clients)
+    n_features, n_parameters = data.train.x.shape[1], rows.x.shape[1]
+    objective: Any = replace(experiment.objective, ridge=0.0).with_known_intercepts  # type: ignore[call-arg]
+    sums = PooledSums(objective, rows)
+    hessian = sums.derivatives(np.zeros(n_parameters)).hessian
+    curvature = np.diagonal(hessian)
+    at_best_intercepts = (hessian[:n_features, n_features:] ** 2 / curvature[n_features:]).sum(axis=1)
+    trace = (curvature[:n_features] - at_best_intercepts).sum()
+    ridge = np.zeros(n_parameters)
+    ridge[:n_features] = experiment.objective.ridge + trace / len(rows.y)
+    try:
+        return solve(sums, Penalty(np.zeros(n_parameters), ridge), np.zeros(n_parameters)).theta[:n_features]
+    except UserError as error:
+        raise UserError("`adaptive=ridge`: the pilot has no finite optimum: leave adaptive out") from error
 
-    Without a pilot, the experiment is returned as it is. Raises UserError for a model without adaptive weights,
-    and where a pilot does not exist.
+
+def weigh_features(experiment: PreparedExperiment, data: FederatedData) -> PreparedExperiment:
+    """Return the experiment with the adaptive factors of all training rows.
+
+    Raises UserError for a model without adaptive weights, and where a pilot does not exist.
     """
-    if pilot is None:
-        return experiment, None
     names, reg = experiment.names, experiment.reg
     if type(reg) not in (L1, ElasticNet):
-        raise UserError(f"`adaptive={pilot}` weighs the penalties of single features: give `reg=l1 or elastic_net`")
-    check_linear_model(f"`adaptive={pilot}`", experiment, data)
+        raise UserError("`adaptive=ridge` weighs the penalties of single features: give `reg=l1 or elastic_net`")
+    check_linear_model("`adaptive=ridge`", experiment, data)
     if isinstance(experiment.algo, Algorithm) and experiment.algo.has_personal_models:
-        raise UserError(f"`adaptive={pilot}` fits a pilot to the rows of all clients, and `algo={names['algo']}` "
+        raise UserError(f"`adaptive=ridge` fits a pilot to the rows of all clients, and `algo={names['algo']}` "
                         "trains own models of clients: leave adaptive out")  # fmt: skip
-    adaptive = AdaptiveFactors(pilot, power)
-    factors = adaptive.compute(experiment, data)
+    factors = compute_adaptive_factors(experiment, data)
     feature_names = data.features.names or [str(j) for j in range(len(factors))]
     by_name = dict(zip(feature_names, factors.tolist(), strict=True))
-    return experiment.with_resolved(reg=replace(reg, factors=by_name)), adaptive
+    return experiment.with_resolved(reg=replace(reg, factors=by_name))
 
 
 def check_linear_model(option: str, experiment: PreparedExperiment, data: FederatedData) -> None:
@@ -259,14 +224,14 @@ class RegularizationPath:
         range_description: the origin of the least and the largest value, for messages.
         second: a second number, with a path of its own for each of its S values, one after the other: ``values`` are
             those of all paths. None: there is one path.
-        adaptive: the factors of features' penalties that a pilot gives to each subset of the rows, or None.
+        is_adaptive: whether a pilot gives the factors of features' penalties to each subset of the rows.
     """
 
     param_name: str
     values: np.ndarray
     range_description: str = ""
     second: SecondNumber | None = None
-    adaptive: AdaptiveFactors | None = None
+    is_adaptive: bool = False
 
     @property
     def shares(self) -> np.ndarray | None:

@@ -183,14 +183,15 @@ def plan_selection(
     options, refit_experiment = _separate_options(options, given)
     prepared = prepare_study(refit_experiment, "select", varies_strength)
     experiment, data = prepared.experiment, prepared.data
-    weighted, adaptive = weigh_features(options.adaptive, options.adaptive_power, experiment, data)
-    if adaptive is not None:
+    weighted = experiment
+    if options.adaptive:
+        weighted = weigh_features(experiment, data)
         refit_experiment = replace_plugins(refit_experiment, refit_experiment.settings, reg=weighted.reg)
     if options.shares:
         check_linear_model("relax", experiment, data)
     numbers = {"points": options.points, "value_range": options.range, "second": options.second}
     path = build_paths(weighted, data, varies_strength=varies_strength, **numbers)
-    path = replace(path, adaptive=adaptive).relax(options.shares)
+    path = replace(path, is_adaptive=options.adaptive is not None).relax(options.shares)
     options = options.resolve(len(data.train.sizes), list_marked_folds(data), data.train.group is not None)
     n_folds = options.folds or DEFAULT_FOLDS
     fold_seed = experiment.data.fold_seed(experiment.settings.seed)
@@ -241,15 +242,13 @@ def plan_selection(
 
 
 def _check_learnt(study: Study) -> None:
-    """Raise UserError if the rows of a subset do not determine a pilot without a penalty, or how gaps are imputed."""
-    experiment, adaptive = study.experiment, study.path.adaptive
-    if experiment.settings.imputations or (adaptive is not None and adaptive.pilot == "unpenalized"):
+    """Raise UserError if the rows of a subset do not determine how gaps are imputed."""
+    experiment = study.experiment
+    if experiment.settings.imputations:
         for name in study.subsets:
             data = study.take_subset(name).data
-            if adaptive is not None:
-                adaptive.compute(experiment, data)
             try:
-                if experiment.settings.imputations and has_gaps(data):
+                if has_gaps(data):
                     prepare_tables(experiment, data)
             except UserError as error:
                 where = "" if name == ALL_ROWS else f" (of the rows without {describe_subset(name)})"
@@ -278,7 +277,7 @@ def _describe_plan(study: Study, options: SelectOptions) -> list[str]:
     lines = []
     solved_in_one_place = {
         algo: isinstance(experiment.algo, Baseline),
-        "the pilot of adaptive": path.adaptive is not None,
+        "the pilot of adaptive": path.is_adaptive,
         "the fits without a penalty of relax": path.shares is not None,
     }
     if any(solved_in_one_place.values()):

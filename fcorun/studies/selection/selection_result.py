@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fcorun.base.config import Count, Fraction, Positive
+from fcorun.base.config import Count, Fraction
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
@@ -29,7 +29,7 @@ from fcorun.results.models.score_curves import compute_curves
 from fcorun.studies.selection.choice import CrossValidationChoice, NestedScore, find_metric
 from fcorun.studies.selection.fitting import END_STATES, PathFit
 from fcorun.studies.selection.folds import list_marked_folds, name_held_out_clients
-from fcorun.studies.selection.path import DEFAULT_SHARES, Pilot
+from fcorun.studies.selection.path import DEFAULT_SHARES
 from fcorun.studies.selection.study import (
     OUT_OF_FOLD_FILES,
     StudyResult,
@@ -63,7 +63,6 @@ class SelectOptions:
         outer_folds: the number of outer folds of a nested cross-validation, at least 2, whose inner folds are
             ``folds`` of the other rows; None: the selection is not nested.
         adaptive: the pilot of the adaptive lasso, which is fitted to each fold; None: penalties are those of ``reg``.
-        adaptive_power: the power of the pilot's coefficients, gamma of Zou (2006).
         relax: the shares of the lasso in the relaxed coefficients, one of which is chosen together with the strength;
             True: 0, 0.25, 0.5, 0.75 and 1; None or False: coefficients are not relaxed.
     """
@@ -76,8 +75,7 @@ class SelectOptions:
     range: list[float] | None = None
     second: dict[str, list[float]] | None = None
     outer_folds: Count | None = None
-    adaptive: Pilot | None = None
-    adaptive_power: Positive = 1.0
+    adaptive: Literal["ridge"] | None = None
     relax: bool | Fraction | list[Fraction] | None = None
 
     def __post_init__(self):
@@ -136,7 +134,7 @@ class SelectOptions:
         if self.second:
             values["second"] = {key: sorted(numbers) for key, numbers in self.second.items()}
         if self.adaptive:
-            values["adaptive"] = [self.adaptive, self.adaptive_power]
+            values["adaptive"] = self.adaptive
         if self.shares:
             values["relax"] = list(self.shares)
         return values
@@ -307,8 +305,8 @@ class Selection(StudyResult):
                 "values": np.unique(path.second.values).tolist(),
                 "chosen": float(path.second.values[choice.chosen_index]),
             }
-        if path.adaptive is not None:
-            content["adaptive"] = {"pilot": path.adaptive.pilot, "power": path.adaptive.power}
+        if path.is_adaptive:
+            content["adaptive"] = {"pilot": self.options.adaptive}
         for rule, index in choice.rule_indices.items():
             content[rule] = path.numbers_at(index)
             for name in ("mean", "standard_error", "difference", "difference_standard_error"):

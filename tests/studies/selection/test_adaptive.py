@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import sklearn.linear_model
 from four_clients import NAMES, config
 from helpers import fails, not_none
 from run_studies import select
 
-from fcorun.studies.selection.path import AdaptiveFactors
+from fcorun.studies.selection.path import compute_adaptive_factors
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
@@ -20,16 +19,12 @@ sklearn_linear: Any = sklearn.linear_model  # Any, as its types are incomplete
 EXACT = ("algo=centralized", "algo.tolerance=1e-14")
 
 
-def pilot_by_hand(x, y, pilot):
-    """Return the coefficients of a pilot of least squares without 1/2, with an intercept."""
+def pilot_by_hand(x, y):
+    """Return the coefficients of the pilot of least squares without 1/2, with an intercept."""
     x, y = x - x.mean(axis=0), y - y.mean()
     n, d = x.shape
-    if pilot == "lasso":
-        alpha = 0.1 * np.abs(x.T @ y).max() / n
-        return sklearn_linear.Lasso(alpha, fit_intercept=False, tol=1e-14, max_iter=100_000).fit(x, y).coef_
     hessian = 2 * x.T @ x / n
-    ridge = np.trace(hessian) / n if pilot == "ridge" else 0.0
-    return np.linalg.solve(hessian + ridge * np.eye(d), 2 * x.T @ y / n)
+    return np.linalg.solve(hessian + np.trace(hessian) / n * np.eye(d), 2 * x.T @ y / n)
 
 
 def rescaled_lasso(x, y, weights, strengths):
@@ -40,17 +35,16 @@ def rescaled_lasso(x, y, weights, strengths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pilot", "power"), [("ridge", 1.0), ("unpenalized", 1.0), ("unpenalized", 2.0)])
-def test_each_fold_equals_the_lasso_on_rescaled_columns(pilot, power):
+def test_each_fold_equals_the_lasso_on_rescaled_columns():
     """The weights of a fold follow from the rows that it trains on, and from no others."""
-    options = SelectOptions(folds=3, points=6, adaptive=pilot, adaptive_power=power)
+    options = SelectOptions(folds=3, points=6, adaptive="ridge")
     study = plan_selection(config(*EXACT), options, "out").study
     with study.claim():
         fits = study.compute_fits(lambda _, fit: fit, print)
     rows = study.data.train
     for name, subset in study.subsets.items():
         x, y = rows.x[subset.train].astype(float), rows.y[subset.train].astype(float)
-        weights = 1 / np.abs(pilot_by_hand(x, y, pilot)) ** power
+        weights = 1 / np.abs(pilot_by_hand(x, y))
         expected = rescaled_lasso(x, y, weights, study.path.values)
         np.testing.assert_allclose(fits[name].solution["weights"], expected, atol=1e-6)
     assert not fits["all"].solution["weights"][0].any()
@@ -67,21 +61,8 @@ def test_weights_are_numbers_of_one_program():
         fits = study.compute_fits(lambda _, fit: fit, print)
     for name, subset in study.subsets.items():
         x, y = study.data.train.x[subset.train].astype(float), study.data.train.y[subset.train].astype(float)
-        expected = rescaled_lasso(x, y, 1 / np.abs(pilot_by_hand(x, y, "ridge")), study.path.values)
+        expected = rescaled_lasso(x, y, 1 / np.abs(pilot_by_hand(x, y)), study.path.values)
         np.testing.assert_allclose(fits[name].solution["weights"], expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_features_that_a_lasso_pilot_drops_stay_out():
-    settings = config(*EXACT)
-    study = plan_selection(settings, SelectOptions(folds=2, points=4, adaptive="lasso"), "out").study
-    x, y = study.data.train.x.astype(float), study.data.train.y.astype(float)
-    dropped = pilot_by_hand(x, y, "lasso") == 0
-    assert 0 < dropped.sum() < 8
-    with study.claim():
-        weights = study.compute_fits(lambda _, fit: fit, print)["all"].solution["weights"]
-    assert not weights[:, dropped].any()
-    assert weights[-1, ~dropped].all()
 
 
 @pytest.mark.slow
@@ -92,37 +73,22 @@ def test_the_refit_is_an_ordinary_run_with_factors():
     factors = record.config["reg"]["factors"]
     assert list(factors) == NAMES
     assert factors["dose"] == 0
-    alone = AdaptiveFactors("ridge", 1.0).compute(selection.experiment, selection.data)
+    alone = compute_adaptive_factors(selection.experiment, selection.data)
     np.testing.assert_allclose(list(factors.values()), alone, rtol=1e-12)
     chosen = selection.fits["all"].solution["weights"][selection.choice.chosen_index]
     np.testing.assert_allclose(record.solution["weights"], chosen, atol=1e-5)
-    assert json.loads(Path("out/selection.json").read_text())["adaptive"] == {"pilot": "ridge", "power": 1.0}
+    assert json.loads(Path("out/selection.json").read_text())["adaptive"] == {"pilot": "ridge"}
 
 
 @pytest.mark.parametrize(
-    ("overrides", "pilot", "words"),
+    ("overrides", "words"),
     [
-        (("reg=l2",), "ridge", "give reg=l1 or elastic_net"),
-        (("objective=huber",), "ridge", "one coefficient a feature"),
-        (("algo=local",), "ridge", "trains own models of clients"),
+        (("reg=l2",), "give reg=l1 or elastic_net"),
+        (("objective=huber",), "one coefficient a feature"),
+        (("algo=local",), "trains own models of clients"),
     ],
 )
-def test_refusals(overrides, pilot, words):
+def test_refusals(overrides, words):
     with fails(words):
-        plan_selection(config(*overrides), SelectOptions(folds=2, points=2, adaptive=pilot, range=[0.1, 1]), "out")
+        plan_selection(config(*overrides), SelectOptions(folds=2, points=2, adaptive="ridge", range=[0.1, 1]), "out")
     assert not Path("out").exists()
-
-
-@pytest.mark.slow
-def test_a_pilot_that_the_rows_of_a_fold_do_not_determine_is_refused():
-    settings = config(*EXACT)
-    frame = pd.read_csv("rows.csv")
-    frame["copy"] = frame["age"].where(frame.index % 30 > 0, frame["age"] + 1)  # no copy in two rows alone
-    frame["fold"] = np.where(frame.index % 30 > 0, "rest", "two")
-    frame.loc[frame.index % 7 == 3, "fold"] = "seventh"
-    frame.to_csv("rows.csv", index=False)
-    settings["data"]["fold"] = "fold"
-    with fails("adaptive=unpenalized: ", "rows do not determine the 9 coefficients", "give adaptive=ridge"):
-        plan_selection(settings, SelectOptions(points=3, adaptive="unpenalized"), "out")
-    assert not Path("out").exists()
-    plan_selection(settings, SelectOptions(points=3, adaptive="ridge"), "out")

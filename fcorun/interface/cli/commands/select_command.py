@@ -6,7 +6,7 @@ from fcorun.interface.cli.commands.study_command import run_study
 
 _KEYS = (
     "folds=5, outer_folds=5, points=50, by=rows|clients, rule=min|one_se, fold_weights=rows|equal, "
-    "metric=loss|accuracy|..., adaptive=ridge|unpenalized|lasso, relax=true, "
+    "metric=loss|accuracy|..., adaptive=ridge, relax=true, "
     "range=[LOW,HIGH], out=DIR"
 )
 
