@@ -145,8 +145,8 @@ def first_row(data: FederatedData, dtype) -> tuple[Any, jax.Array]:
     """Put x and y of this host's first training row on the device, zeros where no row is here."""
     first = data.train.local.take(slice(1))
     x, y = first.x, first.y
-    if not data.train.is_sparse:
-        x = np.asarray(x)
+    if data.train.streamed:
+        x = x.read()
     if not len(y):
         x, y = np.zeros((1, *x.shape[1:]), x.dtype), np.zeros(1, y.dtype)
     return to_device(x, dtype), targets_to_device(data, y, dtype)

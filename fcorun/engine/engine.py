@@ -50,7 +50,7 @@ def bytes_per_run(federation: Federation, point: Numbers, seeds: Sequence[int]) 
     validation_rows = 0 if data.validation is None else len(data.validation)
     rows = len(data.train) + validation_rows if subset is None else len(subset.y)
     if federation.evaluates_blocks:
-        rows = min(rows, block_length(data.train.x.shape[1], federation.precision))
+        rows = min(rows, block_length(data.train, federation.precision))
     outputs = len(data.classes) if len(data.classes) > 2 else 1
     clients = federation.layout.chunk_width(len(seeds), len(set(seeds)) == 1)
     state = tree_bytes(_state(federation, point))

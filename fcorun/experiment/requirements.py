@@ -501,7 +501,7 @@ def check_rows_on_disk(
         raise UserError(f"the rows of `data={names['data']}` stay on disk, but {reason}: choose another, or give "
                         "`data.resident=true` where they fit into memory")  # fmt: skip
     assert isinstance(algo, Algorithm)
-    largest_client_bytes = _CURVATURE_COPIES * 8 * int(data.train.sizes.max()) * data.train.x.shape[1]
+    largest_client_bytes = _CURVATURE_COPIES * 8 * data.train.most_numbers_of_client
     if algo.curvature_alternatives and largest_client_bytes > memory_limit(settings.memory):
         alternatives = " and ".join(algo.curvature_alternatives)
         raise UserError(f"auto of `algo={names['algo']}` takes bounds on each client's loss, for which the largest one "

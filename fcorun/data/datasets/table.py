@@ -216,7 +216,7 @@ class Table(Dataset):
             return 0, ""
         with explain_damage(self._where, PARQUET_ENDING):
             columns = None
-            if stays_on_disk(estimate_bytes(file), self.resident):
+            if self.triples is None and stays_on_disk(estimate_bytes(file), self.resident):
                 columns = {self.target, self.client, *self.roles.metadata.values(), *(self.keep or ())} - {None}
             n_bytes = least_bytes(file, columns)
             size = describe_size(file, PARQUET_ENDING)

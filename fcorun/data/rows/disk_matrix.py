@@ -90,12 +90,17 @@ class DiskMatrix:
         """Read all rows and convert them to another type."""
         return np.asarray(self).astype(dtype, copy=False)
 
-    def read(self, out: np.ndarray | None = None, at: np.ndarray | None = None) -> np.ndarray:
+    def read(self) -> Any:
+        """Read all rows into memory."""
+        out = np.empty(self.shape, self.dtype)
+        self.read_into(out)
+        return out
+
+    def read_into(self, out: np.ndarray, at: np.ndarray | None = None) -> None:
         """Read the rows into the rows ``at`` (n,) of ``out``, by default all of them; ``out`` may have another type.
 
         Reads in the order of the file, which is faster than the order of the rows.
         """
-        out = np.empty(self.shape, self.dtype) if out is None else out
         order = self.file_order()
         for block in np.array_split(order, max(1, -(-self.nbytes // READ_BYTES))):
             if len(block):
@@ -103,14 +108,11 @@ class DiskMatrix:
                 if self.shift is not None:
                     values = ((values - self.shift) * self.factor).astype(self.dtype)
                 out[block if at is None else at[block]] = values
-                with contextlib.suppress(AttributeError, OSError):  # an array in memory, or no madvise on this system
-                    file: Any = self.values
-                    file._mmap.madvise(mmap.MADV_DONTNEED)  # the process releases the pages; the system may cache them
-        return out
+                release_pages(self.values)
 
     def slices(self) -> Iterator[slice]:
         """Yield consecutive slices of rows, each of at most READ_BYTES bytes."""
-        step = max(1, READ_BYTES // max(self.shape[1] * self.dtype.itemsize, 1))
+        step = max(1, READ_BYTES * len(self) // max(self.nbytes, 1))
         yield from (slice(i, min(i + step, len(self))) for i in range(0, len(self), step))
 
     def file_order(self) -> np.ndarray:
@@ -135,6 +137,12 @@ class DiskMatrix:
     def max(self, axis: int = 0) -> np.ndarray:
         """Return the largest value of each column, (d,)."""
         return self._range[1]
+
+
+def release_pages(values: Any) -> None:
+    """Release the memory of pages of a memory map that were read; the system may cache them."""
+    with contextlib.suppress(AttributeError, OSError):  # an array in memory, or no madvise on this system
+        values._mmap.madvise(mmap.MADV_DONTNEED)
 
 
 def memory_dtype(stored: np.dtype) -> np.dtype:

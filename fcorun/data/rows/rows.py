@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.rows.disk_matrix import DiskMatrix
+from fcorun.data.rows.sparse_disk_matrix import SparseDiskMatrix
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 
 _BLOCK = 2**14  # rows that are checked together
@@ -50,7 +51,7 @@ class HostMatrix:
         values = empty_aligned((int(np.diff(bounds).max()), *x.shape[1:]), x.dtype)
         values[n_local:] = 0
         if isinstance(x, DiskMatrix):
-            x[row_range].read(values[:n_local])
+            x[row_range].read_into(values[:n_local])
         else:
             values[:n_local] = x[row_range]
         return cls(values, bounds, host)
@@ -120,7 +121,8 @@ class Rows:
 
     Attributes:
         x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
-            ``DiskMatrix``; those of a host's clients, a ``HostMatrix``; or a ``SparseMatrix``.
+            ``DiskMatrix``; those of a host's clients, a ``HostMatrix``; sparse ones, a ``SparseMatrix`` or a
+            ``SparseDiskMatrix``.
         y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
             ``Rows`` also takes y with columns, (N, k).
         client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
@@ -232,12 +234,19 @@ class Rows:
     @property
     def is_sparse(self) -> bool:
         """Return whether the zeros of the features are not stored."""
-        return isinstance(self.x, SparseMatrix)
+        return is_sparse(self.x)
 
     @property
     def numbers_per_row(self) -> int:
         """Return how many numbers the features of a row take in a minibatch: of sparse rows those of the widest row."""
         return 2 * self.x.width if self.is_sparse else int(np.prod(self.x.shape[1:]))
+
+    @property
+    def most_numbers_of_client(self) -> int:
+        """Return how many numbers the features of the largest client on disk take."""
+        if self.is_sparse:
+            return 2 * self.x.most_nonzeros(self.offsets[:-1])
+        return int(self.sizes.max()) * self.numbers_per_row
 
     @property
     def streamed(self) -> bool:
@@ -441,9 +450,14 @@ def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.nd
     return new_numbers[client], trained, others
 
 
+def is_sparse(x: Any) -> bool:
+    """Return whether the zeros of features are not stored."""
+    return isinstance(x, (SparseMatrix, SparseDiskMatrix))
+
+
 def find_nonfinite(values: Any) -> np.ndarray | None:
     """Return the index of the first entry of features or targets that is NaN or infinite, or None."""
-    if isinstance(values, SparseMatrix):
+    if is_sparse(values):
         return values.find_nonfinite()
     if values.dtype.kind != "f":
         return None

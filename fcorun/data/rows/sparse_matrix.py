@@ -36,8 +36,8 @@ class SparseMatrix:
     csr: Any
 
     @classmethod
-    def from_scipy(cls, matrix: Any, where: str) -> "SparseMatrix":
-        """Return the rows of a matrix of scipy.sparse; integers become float64.
+    def from_scipy(cls, matrix: Any, where: str, first_row: int = 0) -> "SparseMatrix":
+        """Return the rows of a matrix of scipy.sparse; integers become float64. Errors count rows from ``first_row``.
 
         Raises UserError, which begins with ``where``, for an entry that occurs twice, for rows whose columns do not
         increase, for NaN and infinite numbers, and for more than 2^31 - 1 of anything.
@@ -62,8 +62,8 @@ class SparseMatrix:
         nonfinite = checked.find_nonfinite()
         if nonfinite is not None:
             row, column = nonfinite
-            raise UserError(f"{where} has a nonzero that is NaN or infinite, in row {row + 1}, column {column} (from "
-                            "0): mend it, or drop the row")  # fmt: skip
+            raise UserError(f"{where} has a nonzero that is NaN or infinite, in row {first_row + row + 1}, column "
+                            f"{column} (from 0): mend it, or drop the row")  # fmt: skip
         return checked
 
     def _check_order(self, where: str) -> None:
@@ -173,6 +173,15 @@ class SparseMatrix:
     def max(self, axis: int = 0) -> np.ndarray:
         """Return the largest value of each column, (d,)."""
         return self.csr.max(axis=0).toarray()
+
+    def spread(self, at: np.ndarray, n_rows: int) -> "SparseMatrix":
+        """Return ``n_rows`` rows of zeros but for these, which are the rows ``at`` (n,), increasing."""
+        from scipy.sparse import csr_array
+
+        bounds = np.zeros(n_rows + 1, np.int32)
+        bounds[at + 1] = np.diff(self.csr.indptr)
+        parts = self.csr.data, self.csr.indices, np.cumsum(bounds, dtype=np.int32)
+        return SparseMatrix(csr_array(parts, shape=(n_rows, self.shape[1])))
 
     def split(self, client: np.ndarray) -> Iterator["SparseMatrix"]:
         """Yield the rows of each client; ``client`` (n,) are the rows' clients."""

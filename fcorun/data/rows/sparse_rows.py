@@ -170,16 +170,17 @@ class CompressedRows(SparseRows):
         return csr_array(parts, shape=self.shape)
 
 
-def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None) -> CompressedRows:
+def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None, n_stored: int = 0) -> CompressedRows:
     """Put sparse rows on the device, with nonzeros of a type.
 
-    ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined.
+    ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined. ``n_stored`` is the
+    least number of nonzeros, to which zeros pad them.
     """
     csr = x.csr
-    n_stored = max(csr.nnz, 1)  # rows of zeros alone store one, since JAX takes nothing from an empty array
+    n_stored = max(csr.nnz, n_stored, 1)  # rows of zeros alone store one, since JAX takes nothing from an empty array
     values, columns, row = (empty_aligned((n_stored,), kind) for kind in (dtype, np.int32, np.int32))
-    for array in (values, columns, row):
-        array[csr.nnz :] = 0
+    values[csr.nnz :], columns[csr.nnz :] = 0, 0
+    row[csr.nnz :] = len(x) - 1  # so that rows increase
     np.copyto(values[: csr.nnz], csr.data, casting="unsafe")
     columns[: csr.nnz] = csr.indices
     row[: csr.nnz] = np.repeat(np.arange(len(x), dtype=np.int32), np.diff(csr.indptr))

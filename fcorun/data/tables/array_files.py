@@ -5,10 +5,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import cache_dir, choose_temporary, file_digest
 from fcorun.base.system.machine import format_gib, free_memory_for_rows
 from fcorun.data.rows.disk_matrix import READ_BYTES, DiskMatrix, memory_dtype, widen
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.sparse_disk_matrix import NONZERO, SparseDiskMatrix
+from fcorun.data.rows.sparse_matrix import MOST_INDICES, SparseMatrix
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
@@ -39,6 +40,21 @@ _SPARSE_SHARE = 0.1  # of nonzeros, up to which a larger file stays sparse
 _MOST_FEATURES = 2**27
 _POINTER_BYTES = 8  # of a cell of text
 _NAME_BYTES = 58  # of a name of one letter, such as that of a client, which is an object of Python
+
+
+class NonzeroBlock(NamedTuple):
+    """Nonzeros of sparse rows on disk, in the order of the rows.
+
+    Attributes:
+        columns, values: (z,).
+        lengths: the numbers of nonzeros of rows, (n,). The lengths of all blocks are those of all rows.
+        y: the targets of these rows, (n,), or empty.
+    """
+
+    columns: np.ndarray
+    values: np.ndarray
+    lengths: np.ndarray
+    y: np.ndarray = np.empty(0)
 
 
 def stays_on_disk(n_bytes: int, resident: bool | str) -> bool:
@@ -190,28 +206,35 @@ def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def read_libsvm(
-    file: Path, path: str, first_index: int | None = None, sparse: bool | str = AUTO
+    file: Path, path: str, first_index: int | None = None, sparse: bool | str = AUTO, resident: bool | str = True
 ) -> tuple[Any, np.ndarray, int]:
     """Return the features (N, d), the targets (N,), float64, and the index of the first feature, 0 or 1.
 
     The features are a SparseMatrix if ``sparse``; with "auto", if a tenth of them or less is not 0, of a file that is
-    not small as a dense array.
+    not small as a dense array. Features that are not ``resident`` are a SparseDiskMatrix, whatever "auto" would choose.
 
-    The features are float32 if that has all their digits, else float64, so that a run has the digits of its precision.
+    Features in memory are float32 if that has all their digits, else float64, so that a run has the digits of its
+    precision.
 
     The lines are ``label index:value ..``. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
     Without ``first_index``, indices count from 1 unless some index is 0.
 
     Raises ValueError for lines of another form, and UserError, which names ``data.path=path``, where the dense array
-    would be too large, and for an index 0 where ``first_index`` is 1.
+    would be too large, or the cache cannot be written, and for an index 0 where ``first_index`` is 1.
     """
     from sklearn.datasets import load_svmlight_file
 
+    if sparse and stays_on_disk(file.stat().st_size, resident):
+        key = [file_digest(file), "nonzeros"]
+        where = f"`data.path={path}`"
+        x, y = cache_nonzeros(key, file.stat().st_size, _read_libsvm_blocks(file, where), where, from_zero=False)
+        _check_number_of_features(x.n_features, path)
+        return x, y, x.first_column
     try:
         matrix: Any
         matrix, y = load_svmlight_file(str(file), dtype=np.float64, zero_based=True)[:2]  # type: ignore[arg-type]
     except OverflowError as error:
-        raise UserError(f"`data.path={path}`: an index is more than {2**31 - 1:,}; keep fewer features") from error
+        raise _refuse_index(f"`data.path={path}`") from error
     has_index_0 = len(matrix.indices) > 0 and matrix.indices.min() == 0
     if first_index is None:
         first_index = 0 if has_index_0 else 1
@@ -224,9 +247,7 @@ def read_libsvm(
     single = matrix.astype(np.float32)
     if (single.data == matrix.data).all():
         matrix = single
-    if n_features > _MOST_FEATURES:
-        raise UserError(f"`data.path={path}`: the largest index makes {n_features:,} features, whose weights take "
-                        f"{8e-9 * n_features:.0f} GB: keep at most {_MOST_FEATURES:,}")  # fmt: skip
+    _check_number_of_features(n_features, path)
     if sparse == AUTO:
         sparse = n_rows * n_features > _SMALL_NUMBERS and matrix.nnz <= _SPARSE_SHARE * n_rows * n_features
     if sparse:
@@ -238,6 +259,33 @@ def read_libsvm(
             f"{_MAX_DENSE_NUMBERS:,.0f} numbers: give `data.sparse=true`, or keep fewer rows or features"
         )
     return matrix.toarray(), y, first_index
+
+
+def _read_libsvm_blocks(file: Path, where: str) -> Iterator[NonzeroBlock]:
+    """Yield the rows of a LIBSVM file, READ_BYTES of text at a time. Raises UserError, which begins with ``where``."""
+    from sklearn.datasets import load_svmlight_file
+
+    n_rows = 0
+    for offset in range(0, file.stat().st_size, READ_BYTES):
+        try:
+            part: Any = {"zero_based": True, "n_features": MOST_INDICES, "offset": offset, "length": READ_BYTES}
+            matrix, y = load_svmlight_file(str(file), **part)
+        except OverflowError as error:
+            raise _refuse_index(where) from error
+        csr = SparseMatrix.from_scipy(matrix, where, n_rows).csr
+        yield NonzeroBlock(csr.indices, csr.data, np.diff(csr.indptr), y)
+        n_rows += len(y)
+
+
+def _refuse_index(where: str) -> UserError:
+    return UserError(f"{where}: an index is more than {MOST_INDICES:,}; keep fewer features")
+
+
+def _check_number_of_features(n_features: int, path: str) -> None:
+    """Raise UserError for more features than a LIBSVM file may have."""
+    if n_features > _MOST_FEATURES:
+        raise UserError(f"`data.path={path}`: the largest index makes {n_features:,} features, whose weights take "
+                        f"{8e-9 * n_features:.0f} GB: keep at most {_MOST_FEATURES:,}")  # fmt: skip
 
 
 def read_parquet(file: Path, path: str, roles: ColumnRoles, encoding: Encoding | None) -> ParsedRows:
@@ -362,25 +410,86 @@ def cache_blocks(key: list, shape: tuple[int, int], dtype: np.dtype, blocks: Ite
 
     Raises UserError where the cache cannot be written, and the errors of ``blocks``.
     """
-    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
-    file = cache_dir("rows") / f"{name}.npy"
+    file = _name_in_cache(key, ".npy")
+
+    def write(out: IO[bytes]) -> None:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(out, header)
+        for block in blocks:
+            out.write(np.ascontiguousarray(block, dtype).data)
+
     if not file.exists():
-        temporary = choose_temporary(file, _IDLE_SECONDS)
-        n_bytes = shape[0] * shape[1] * dtype.itemsize
-        try:
-            if shutil.disk_usage(file.parent).free < n_bytes:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            with temporary.open("wb") as out:
-                header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(out, header)
-                for block in blocks:
-                    out.write(np.ascontiguousarray(block, dtype).data)
-            os.replace(temporary, file)
-        except OSError as error:
-            if error.errno is None:  # of a damaged file, which h5py or pyarrow reads
-                raise
-            raise UserError(f"{format_gib(n_bytes)} of rows cannot be written to {file.parent} ({error.strerror}): "
-                            "set FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
-        finally:
-            temporary.unlink(missing_ok=True)
+        _write_in_cache(file, shape[0] * shape[1] * dtype.itemsize, write)
     return np.load(file, mmap_mode="r")
+
+
+def cache_nonzeros(
+    key: list, n_bytes: int, blocks: Iterator[NonzeroBlock], where: str, from_zero: bool
+) -> tuple[SparseDiskMatrix, np.ndarray]:
+    """Return the rows of these blocks from the cache, where they are written unless ``key`` is cached, and targets.
+
+    ``n_bytes`` is an estimate of their size. Columns count from 0, or, unless ``from_zero``, from 1 if none is 0.
+
+    Raises UserError, which begins with ``where``, without nonzeros, where the cache cannot be written, and the errors
+    of ``blocks``.
+    """
+    nonzero_file, row_file = _name_in_cache(key, ".nonzeros"), _name_in_cache(key, ".npz")
+    lengths = [np.zeros(1, np.int64)]
+    targets = []
+    column_range = [MOST_INDICES, -1]
+
+    def write_nonzeros(out: IO[bytes]) -> None:
+        for block in blocks:
+            nonzeros = np.empty(len(block.values), NONZERO)
+            nonzeros["column"], nonzeros["value"] = block.columns, block.values
+            out.write(nonzeros.view(np.uint8).data)
+            lengths.append(block.lengths)
+            targets.append(block.y)
+            column_range[:] = block.columns.min(initial=column_range[0]), block.columns.max(initial=column_range[1])
+        if column_range[1] < 0:
+            raise UserError(f"{where} has no number that is not 0: give a file with data")
+
+    def write_rows(out: IO[bytes]) -> None:
+        bounds = np.cumsum(np.concatenate(lengths))
+        np.savez(out, bounds=bounds, y=np.concatenate(targets), column_range=column_range)
+
+    if not row_file.exists():
+        _write_in_cache(nonzero_file, n_bytes, write_nonzeros)
+        _write_in_cache(row_file, 0, write_rows)
+    with np.load(row_file) as rows:
+        bounds, y, (least, largest) = rows["bounds"], rows["y"], rows["column_range"].tolist()
+    first = 0 if from_zero else min(least, 1)
+    x = SparseDiskMatrix(
+        np.memmap(nonzero_file, NONZERO, "r"),
+        np.arange(len(bounds) - 1),
+        bounds=bounds,
+        n_features=largest + 1 - first,
+        first_column=first,
+    )
+    return x, y
+
+
+def _name_in_cache(key: list, ending: str) -> Path:
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+    return cache_dir("rows") / f"{name}{ending}"
+
+
+def _write_in_cache(file: Path, n_bytes: int, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a file of about ``n_bytes`` bytes in the cache, which appears whole or not at all.
+
+    Raises UserError where the cache cannot be written, and the errors of ``write``.
+    """
+    temporary = choose_temporary(file, _IDLE_SECONDS)
+    try:
+        if shutil.disk_usage(file.parent).free < n_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with temporary.open("wb") as out:
+            write(out)
+        os.replace(temporary, file)
+    except OSError as error:
+        if error.errno is None:  # of a damaged file, which h5py or pyarrow reads
+            raise
+        raise UserError(f"{format_gib(n_bytes)} of rows cannot be written to {file.parent} ({error.strerror}): "
+                        "set FCORUN_CACHE=FOLDER to another folder") from error  # fmt: skip
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -161,8 +161,9 @@ def read_table(
                 f"`data.{option}={column}`: a {ending} file has no named columns; leave `data.{option}` out"
             )
     if triples is not None:
-        roles = _choose_no_features(roles, triples, has_named_columns, resident)
-    if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False:
+        roles = _choose_no_features(roles, triples, has_named_columns)
+    is_sparse = triples is not None or (ending in LIBSVM_ENDINGS and options.sparse)
+    if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False and not is_sparse:
         raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
     check_file_options(options, ending)
@@ -191,7 +192,7 @@ def read_table(
                 table.warnings += warn_repeated_rows(table.frame, roles.client)
             rows = parse_columns(table, path, roles)
             if triples is not None and len(rows.y):
-                rows = replace(rows, x=read_features(triples, table.frame, where), frame=None)
+                rows = replace(rows, x=read_features(triples, table.frame, where, resident), frame=None)
     if not len(rows.y):
         raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
     features = rows.x if rows.frame is None else rows.frame
@@ -205,28 +206,26 @@ def read_table(
     return rows
 
 
-def _choose_no_features(roles: ColumnRoles, triples: str, has_named_columns: bool, resident: bool | str) -> ColumnRoles:
+def _choose_no_features(roles: ColumnRoles, triples: str, has_named_columns: bool) -> ColumnRoles:
     """Return the roles of columns where all features are in the file ``triples``.
 
-    Raises UserError for rows of a file without named columns, and for triples that are to stay on disk.
+    Raises UserError for rows of a file without named columns.
     """
     if not has_named_columns:
         raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give `data.path`, "
                         f"one of {', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
-    if resident is False:
-        raise UserError(f"`data.resident=false`: the rows of {triples} are sparse and read whole: leave "
-                        "`data.resident` out")  # fmt: skip
     return replace(roles, only=[])
 
 
-def read_features(triples: str, table: Any, source: str) -> SparseMatrix:
-    """Return the features of the lines of a table, a DataFrame that ``source`` names, from a file of triples.
+def read_features(triples: str, table: Any, source: str, resident: bool | str = True) -> Any:
+    """Return the features of the lines of a table, a DataFrame that ``source`` names, as ``read_triples`` does.
 
     Raises UserError.
     """
     where = f"`data.triples={triples}`"
     with explain_damage(where, PARQUET_ENDING):
-        return read_triples(find_file(triples, "data.triples="), where, RowNumbers.from_table(table, source))
+        row_numbers = RowNumbers.from_table(table, source)
+        return read_triples(find_file(triples, "data.triples="), where, row_numbers, resident)
 
 
 def _check_finite(values: np.ndarray, path: str, name: str | None) -> None:
@@ -305,7 +304,7 @@ def _read_arrays(
         if name in ARRAY_NAMES:
             raise UserError(f"`data.{option}={name}`: that array is the rows' {name}: name another one, or none")
     if ending in LIBSVM_ENDINGS:
-        x, y, first_index = read_libsvm(file, path, sparse=sparse)
+        x, y, first_index = read_libsvm(file, path, sparse=sparse, resident=resident)
         return ParsedRows(x, y, first_index=first_index)
     names = list(dict.fromkeys(options.values()))
     arrays = read_arrays(file, ending, where, ("X", "y", *names), ("client", "validation", "test"), resident=resident)

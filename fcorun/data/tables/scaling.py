@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SUMMARY
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import deviation_from_sums, sum_columns_by_client, sum_in_order
-from fcorun.data.rows.sparse_matrix import DENSE_CURE, SparseMatrix
+from fcorun.data.rows.rows import deviation_from_sums, is_sparse, sum_columns_by_client, sum_in_order
+from fcorun.data.rows.sparse_matrix import DENSE_CURE
 
 KEEPS_ZEROS = (
     "`data.standardize=scale` divides features by their standard deviations and subtracts no means: zeros stay 0"
@@ -43,7 +43,7 @@ class Scaling:
     @classmethod
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
         """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
-        if isinstance(x, SparseMatrix):
+        if is_sparse(x):
             mean, squares = x.moments()
             return cls.from_squares(mean, squares[None], len(x))
         mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
@@ -84,12 +84,12 @@ class Scaling:
 
         Raises UserError for sparse rows and means that are not 0.
         """
-        if isinstance(x, SparseMatrix):
-            if self.mean.any():
-                raise _refuse_centring("pooled")
-            return x.scale_columns(self.factor)
+        if is_sparse(x) and self.mean.any():
+            raise _refuse_centring("pooled")
         if isinstance(x, DiskMatrix):
             return replace(x, shift=self.mean, factor=self.factor)
+        if is_sparse(x):
+            return x.scale_columns(self.factor)
         return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
 
     def to_original_units(self, weights: np.ndarray, bias: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -179,11 +179,11 @@ def standardize_per_client(
     rows (``explain_own_scale``). Integers become float64; floats keep their dtype. ``names`` are those of the clients
     by index. Raises UserError for rows that stay on disk, and for sparse ones.
     """
+    if is_sparse(x):
+        raise _refuse_centring("per_client")
     if isinstance(x, DiskMatrix):
         raise UserError("`data.standardize=per_client` needs rows in memory, and these stay on disk: give pooled, or "
                         "none")  # fmt: skip
-    if isinstance(x, SparseMatrix):
-        raise _refuse_centring("per_client")
     scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     clients = []
     n_rows = []

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.rows import Rows
+from fcorun.data.rows.sparse_disk_matrix import SparseDiskMatrix
+from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.schedule import Rounds, Schedule
@@ -39,10 +42,43 @@ def bytes_per_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: 
 
     Where rows are sharded, return the most bytes of any host.
     """
-    rows = schedule.max_rows if whole else schedule.max_batch * int(schedule.steps.max()) * (schedule.edge_rounds or 1)
-    width = data.train.x.shape[1] * device_dtype(data.train.x.dtype, dtype).itemsize
+    numbers = data.train.most_numbers_of_client
+    if not whole:
+        rows = schedule.max_batch * int(schedule.steps.max()) * (schedule.edge_rounds or 1)
+        numbers = rows * data.train.numbers_per_row
     clients = min(schedule.cohort_size, data.train.most_clients_of_a_host)
-    return clients * rows * width
+    return clients * numbers * device_dtype(data.train.x.dtype, dtype).itemsize
+
+
+class NonzeroCounts(NamedTuple):
+    """Numbers of nonzeros of sparse rows on the device, the same in all segments, for one compilation.
+
+    Attributes:
+        stored: of all rows, with those that pad them.
+        widest: of the row that has most.
+        most_joined: of the client that has most.
+    """
+
+    stored: int
+    widest: int
+    most_joined: int
+
+
+def read_padded(
+    x: DiskMatrix, is_row: np.ndarray, dtype: Any, buffers: DoubleBuffer, counts: NonzeroCounts | None
+) -> Any:
+    """Read rows on disk into those rows of an array for the device that the mask ``is_row`` has; others are zeros.
+
+    Sparse rows have ``counts``.
+    """
+    if counts is not None:
+        spread = x.read().spread(np.flatnonzero(is_row), len(is_row))
+        rows = compress_rows(spread, dtype, n_stored=counts.stored)
+        return replace(rows, width=counts.widest, most_joined=counts.most_joined)
+    array = buffers.next_array((len(is_row), x.shape[1]), device_dtype(x.dtype, dtype))
+    array[~is_row] = 0
+    x.read_into(array, np.flatnonzero(is_row))
+    return array
 
 
 def fetch_rows(
@@ -73,9 +109,12 @@ def fetch_rows(
         rows = _take_clients(all_rows, host_positions(rounds.assignment, x.host, devices_per_host))
     present = rows >= 0
     needed, filled = rows[present], present.ravel()
-    read_x = buffers.next_array((rows.size, x.shape[1]), device_dtype(x.dtype, dtype))
-    read_x[~filled] = 0
-    x[needed].read(read_x, np.flatnonzero(filled))
+    counts = None
+    if isinstance(x, SparseDiskMatrix):
+        most_joined = x.most_nonzeros(data.train.offsets[:-1])
+        n_stored = most_joined * (rows.size // schedule.max_rows) if whole else x.width * rows.size
+        counts = NonzeroCounts(n_stored, x.width, most_joined)
+    read_x = read_padded(x[needed], filled, dtype, buffers, counts)
 
     def take_rows(values: np.ndarray, kind: Any) -> np.ndarray:
         taken = np.zeros(rows.size, kind)
@@ -127,12 +166,12 @@ def _take_clients(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 BLOCK_BYTES = 2**26  # bytes of a block
 # x (n, d), y (n,), and the rows' weight and offset
-Block = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
+Block = tuple[Any, np.ndarray, dict[str, np.ndarray]]
 
 
-def block_length(width: int, dtype: Any) -> int:
-    """Return the number of rows of a block, of ``width`` numbers each."""
-    return max(1, BLOCK_BYTES // max(width * np.dtype(dtype).itemsize, 1))
+def block_length(rows: Rows, dtype: Any) -> int:
+    """Return the number of rows of a block of these rows."""
+    return max(1, BLOCK_BYTES // max(rows.numbers_per_row * np.dtype(dtype).itemsize, 1))
 
 
 def evaluation_splits(evaluation: Evaluation) -> dict[str, Rows]:
@@ -155,14 +194,15 @@ def read_blocks(
 
     A block may be overwritten when the block after the next one is read.
     """
-    width = splits["train"].x.shape[1]
-    length = min(block_length(width, dtype), max(1, *map(len, splits.values())))
+    length = min(block_length(splits["train"], dtype), max(1, *map(len, splits.values())))
+    counts = None
+    if splits["train"].is_sparse:
+        stored = [rows.x.most_nonzeros(np.arange(0, len(rows), length)) for rows in splits.values()]
+        counts = NonzeroCounts(max(stored), max(rows.x.width for rows in splits.values()), max(stored))
     for name, rows in splits.items():
         for first in range(0, max(len(rows), 1), length):  # a host without rows yields one block of padding
             some = rows.take(slice(first, first + length))
-            block = buffers.next_array((length, width), device_dtype(rows.x.dtype, dtype))
-            some.x.read(block[: len(some)])
-            block[len(some) :] = 0
+            block = read_padded(some.x, np.arange(length) < len(some), dtype, buffers, counts)
             extras = {key: _pad(values, length, dtype) for key, values in row_extras(some).items()}
             yield name, (block, _pad(some.y, length, y_dtype), extras)
 
