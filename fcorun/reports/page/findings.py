@@ -70,6 +70,8 @@ def finding_sentence(model: FittedTableModel) -> str:
         return ""
     largest = ", ".join(model.labels.get(name, name) for name in names[:3])
     text = f"The model uses {len(names)} of {n_features} features"
+    if len(set(features)) > n_features:
+        text += " (a curve counts as one)"
     units = ", each per unit," if model.config.get("data.standardize") == "none" else ""
     return f"{text}; those with the largest coefficients{units} are {largest}." if largest else f"{text}."
 

@@ -179,8 +179,9 @@ def _describe_left_out(model: FittedTableModel) -> str:
         parts.append(f"the {noun} {', '.join(model.label(str(name)) for name in dropped)}")
     if model.config.get("data.only"):
         parts.append("all columns that are not named above")
-    rows = "rows of weight 0 take no part in the fit" if model.config.get("data.weight") else "no row was left out"
-    return "; ".join([*parts, rows])
+    is_weighted = bool(model.config.get("data.weight"))
+    parts.append("rows of weight 0, if any, take no part in the fit" if is_weighted else "no row was left out")
+    return "; ".join(parts)
 
 
 def _describe_held_out(model: FittedTableModel) -> str:
