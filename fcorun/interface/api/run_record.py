@@ -162,17 +162,13 @@ class RunRecord(FittedRecord):
         Raises UserError for a record that is not done, for rows that lack features, and for an offset of a record
         without offsets.
         """
+        import pandas as pd
+
         from fcorun.results.models.predict import predict
 
-        if hasattr(rows, "tocsr"):
-            if offset is not None:
-                raise UserError("sparse rows take no offset: give dense rows, or leave offset out")
-            x = SparseMatrix.from_scipy(rows, "rows")
-            names = None if clients is None else _column_of(clients, "clients", len(x))
-            predictions, sentences = predict(self, x, names, "rows")
-            _warn(sentences)
-            return predictions
-        frame = _to_frame(rows, self)
+        sparse = SparseMatrix.from_scipy(rows, "rows") if hasattr(rows, "tocsr") else None
+        frame = _to_frame(rows, self) if sparse is None else pd.DataFrame(index=range(len(sparse)))
+        source = "the frame" if sparse is None else "rows"
         if not len(frame):
             raise UserError("there are no rows to predict for: give at least one")
         column = self.config["data"].get("client")
@@ -187,7 +183,8 @@ class RunRecord(FittedRecord):
                 raise UserError("this record has no offsets: leave offset out")
             frame = frame.assign(**{column: _column_of(offset, "offset", len(frame))})
         index = frame.index
-        predictions, sentences = predict(self, frame.reset_index(drop=True), clients, at=at, baseline=baseline)
+        frame = frame.reset_index(drop=True)
+        predictions, sentences = predict(self, frame, clients, source, at=at, baseline=baseline, sparse=sparse)
         _warn(sentences)
         return predictions.set_index(index)
 

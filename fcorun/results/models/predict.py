@@ -31,7 +31,7 @@ def predict(
     keep: Sequence[str] = (),
     at: float | None = None,
     baseline: str | None = None,
-    triples: SparseMatrix | None = None,
+    sparse: SparseMatrix | None = None,
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 
@@ -46,15 +46,14 @@ def predict(
 
     Args:
         record: a record that is done.
-        frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns; or
-            a SparseMatrix of the features in their order.
+        frame: the rows, a pandas.DataFrame with the record's features by name, not standardized, and other columns.
         clients: the client of each row, text or None, shape (n,). None: the only client of the site that keeps the
             record, else no client.
         source: the name of the rows in errors.
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
         at: a time, of a record of times to events.
         baseline: the client whose baseline hazard clients without one have; None: that of all training rows together.
-        triples: the features of the rows, whose frame then has offsets and columns to repeat alone.
+        sparse: the features of the rows in their order, whose frame then has offsets and columns to repeat alone.
 
     Raises UserError for features that are missing or no numbers, and as ``load_model``.
     """
@@ -67,7 +66,7 @@ def predict(
     if len(classes) == 2 and str(shared.classes_[1]) != classes[1]:  # an estimator sorts its classes
         offset = -offset
     row_warnings: list[list[str]] = [[] for _ in range(len(frame))]
-    x, column_warnings = select_features(frame if triples is None else triples, record, source, row_warnings)
+    x, column_warnings = select_features(frame if sparse is None else sparse, record, source, row_warnings)
     with_model = clients_with_personal_models(record)
     with_scaling = [str(name) for name in record.scaling.get("client", ())]
     known = {*with_model, *with_scaling, *clients_with_intercepts(record)}
@@ -201,10 +200,6 @@ def _take_kept(frame: Any, record: Record, keep: Sequence[str]) -> tuple[Any, An
 
     Raises UserError for a column whose name is that of a prediction.
     """
-    if isinstance(frame, SparseMatrix):
-        import pandas as pd
-
-        return pd.DataFrame(index=range(len(frame))), frame
     data = record.config["data"]
     names = list(dict.fromkeys(keep or [name for name in data.get("keep") or () if name in frame]))
     for name in names:
@@ -227,11 +222,8 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
     """
     settings = record.config["data"]
     column = settings.get("offset")
-    is_sparse = isinstance(frame, SparseMatrix)
-    if column and (is_sparse or column not in frame):
+    if column and column not in frame:
         raise UserError(f"{source} lacks '{column}', the offset of the record: give it, 0 for none")
-    if is_sparse:
-        return np.zeros(len(frame)), frame
     features = frame.drop(columns=[name for name in (settings.get("weight"), column) if name in frame])
     if not column:
         return np.zeros(len(frame)), features

@@ -98,6 +98,18 @@ def test_runs_equal_those_on_dense_rows(tmp_path, algorithm, options):
         sparse.predict(new[:, :24])
 
 
+def test_offsets_of_new_sparse_rows_are_added_to_their_predictions(tmp_path):
+    options = {"task": "regression", "offset": np.arange(60) / 60}
+    rows = from_arrays(SPARSE, DENSE[:, 0], CLIENTS, **options)
+    record = Experiment(data=rows, algorithm=FedAvg(client_lr=0.1), precision="float64", rounds=2).run(tmp_path)
+    offset = np.arange(5.0)
+    expected = record.predict(DENSE[:5], offset=offset)
+    predictions = record.predict(SPARSE[:5], offset=offset)
+    np.testing.assert_allclose(predictions.prediction, expected.prediction, rtol=1e-12)
+    with fails("rows lacks 'offset', the offset of the record: give it, 0 for none"):
+        record.predict(SPARSE[:5])
+
+
 def test_scaled_counts_of_several_classes_equal_dense_ones(tmp_path):
     classes = np.array(["a", "b", "c"])[np.abs(DENSE).argmax(axis=1) % 3]
     options = {"data": {"standardize": "scale"}, "objective": Logistic(), "algorithm": FedAvg(client_lr=0.1)}

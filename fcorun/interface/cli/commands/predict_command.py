@@ -60,6 +60,9 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
                         "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
+    import pandas as pd
+
+    from fcorun.data.rows.sparse_matrix import SparseMatrix
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.parsed_table import FileOptions
     from fcorun.data.tables.readers import read_dataframe
@@ -82,14 +85,16 @@ def run(argv: Sequence[str]) -> int:
         warnings=file_warnings,
         options=options,
     )
-    columns = list(getattr(frame, "columns", ()))  # sparse rows of a LIBSVM file have none
+    sparse = None
+    if isinstance(frame, SparseMatrix):  # of a LIBSVM file
+        sparse, frame = frame, pd.DataFrame(index=range(len(frame)))
+    columns = list(frame.columns)
     arguments.keep = [options.find_column(name, columns) for name in arguments.keep]
     _check_columns(arguments, columns, clients is not None, client_column)
-    features = None
     source = arguments.rows
     if triples is not None:
         source = f"{source} with `data.triples={triples}`"
-        features = _read_features(triples, arguments.rows, frame, record)
+        sparse = _read_features(triples, arguments.rows, frame, record)
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
             record,
@@ -99,7 +104,7 @@ def run(argv: Sequence[str]) -> int:
             arguments.keep,
             at=arguments.at,
             baseline=arguments.baseline,
-            triples=features,
+            sparse=sparse,
         )
     warnings = [*_write_predictions(predictions, arguments.out), *file_warnings, *warnings]
     warnings += _describe_thresholds(arguments.record, record)
