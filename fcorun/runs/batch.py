@@ -1,6 +1,5 @@
 """Batches: runs that one program computes together, how runs are divided into them, and resumption."""
 
-import contextlib
 import math
 import threading
 import time
@@ -13,7 +12,6 @@ import numpy as np
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError
-from fcorun.base.metrics import EPSILON
 from fcorun.base.records.formats import Checkpoint
 from fcorun.base.records.record import Record
 from fcorun.base.system.machine import (
@@ -417,14 +415,11 @@ def has_lost_key(job: Job) -> bool:
 
 
 def lost_key_error(job: Job) -> UserError:
-    """Return the refusal to begin anew with another secret key, with what the rounds so far have cost, if known."""
-    spent = ""
-    with contextlib.suppress(UserError):
-        for row in Record(job.run_folder.path).rows[-1:]:
-            spent = f", {row[EPSILON]:.3g} by round {row['round']:g} and more after it"
+    """Return the refusal to begin anew with another secret key, with what the rounds so far have cost."""
+    spent = Record(job.run_folder.path).spent_epsilon
     return UserError(f"the checkpoint {job.run_folder.checkpoint_path} cannot be read, and with it the secret key of "
                      "`privacy` is lost: another run has other noise, and costs its epsilon besides that of the "
-                     f"rounds so far{spent}; note that, delete this file to begin anew, and add the two")  # fmt: skip
+                     f"rounds so far, {spent} and more after it; note that, delete this file to begin anew, and add the two")  # fmt: skip
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:

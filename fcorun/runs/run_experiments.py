@@ -62,6 +62,8 @@ def run_experiments(
     with_pictures = pictures and len(experiment_of) == 1
     groups: dict[str, list[Job]] = {}
     for path, experiment in experiment_of.items():
+        if experiment.settings.force:
+            Record(path).check_replaceable()
         job = Job(experiment, RunFolder(path, experiment.identity), with_pictures, experiment.settings.force)
         groups.setdefault(experiment.batch_key, []).append(job)
     errors: list[BaseException] = []

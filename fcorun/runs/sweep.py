@@ -133,6 +133,8 @@ def find_existing(points: Sequence[SweepPoint], folder: Path, options: SweepOpti
             point.folder_state = "finished"
             continue
         try:
+            if options.force:
+                Record(point.folder).check_replaceable()
             run_folder = RunFolder(point.folder, point.experiment.identity)
             point.folder_state = run_folder.inspect(options.force)
             if point.folder_state == "finished":

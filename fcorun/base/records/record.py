@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fcorun.base.errors import UserError, WriteError, check_type, describe_error
+from fcorun.base.metrics import EPSILON
 from fcorun.base.picture_style import name_recorded_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
@@ -215,6 +216,23 @@ class Record:
             raise UserError(f"{self.folder} has a damaged configuration ({error}): {contents.CONFIG.cure}") from error
         _ = self.rows
         check_sums(self.folder)
+
+    @property
+    def spent_epsilon(self) -> str:
+        """What a private run with a secret key has cost, such as "epsilon 1.2 by round 40"; "" of other runs."""
+        if self.flat_config.get("privacy.key") != "secret":
+            return ""
+        with contextlib.suppress(UserError):
+            for row in self.rows[-1:]:
+                return f"epsilon {row[EPSILON]:.3g} by round {row['round']:g}"
+        return "epsilon"
+
+    def check_replaceable(self) -> None:
+        """Refuse to replace a private run with a secret key, whose epsilon nobody would add. Raises UserError."""
+        if spent := self.spent_epsilon:
+            raise UserError(f"`force=true` would replace the private run in {self.folder}, whose {spent} is spent: "
+                            "another run has another secret key, and costs its epsilon besides; choose another folder, "
+                            "which keeps both records, and add the two")  # fmt: skip
 
     @property
     def rows(self) -> list[dict[str, float]]:

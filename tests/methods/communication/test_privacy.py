@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from clipped_rows import clip_by_loop
 from helpers import engine_of, fails, small, snapshots, verify
@@ -18,7 +19,7 @@ from scipy.stats import norm
 
 from fcorun import Watcher, run
 from fcorun.base.errors import UserError
-from fcorun.base.records.record import RunFolder
+from fcorun.base.records.record import Record, RunFolder
 from fcorun.base.system.machine import use_precision
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import find_choices
@@ -474,10 +475,25 @@ def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch)
     checkpoint = Path("here/.checkpoint.npz")
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     spent = GaussianPrivacy(noise=1.0).find_epsilon(4, None)
-    with fails("here/.checkpoint.npz cannot be read", f"rounds so far, {spent:.3g} by round 4", "delete this file"):
+    with fails("here/.checkpoint.npz cannot be read", f"rounds so far, epsilon {spent:.3g} by round 4", "delete this file"):
         run(config, "here")
     checkpoint.unlink()
     assert run(config, "here").status["status"] == "done"
+
+
+def test_a_run_with_a_secret_key_is_not_replaced():
+    """Its epsilon is spent, whatever another run with other noise costs; a run of the seed has the same noise again."""
+    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=2")
+    before = run(config, "here").metrics
+    spent = GaussianPrivacy(noise=1.0).find_epsilon(2, None)
+    for other in (config, small("algo=fedavg", "reg=none")):
+        with fails("force=True would replace", f"epsilon {spent:.3g} by round 2 is spent", "choose another folder"):
+            run(other | {"force": True}, "here")
+    pd.testing.assert_frame_equal(Record("here").metrics, before)
+    run(config | {"force": True}, "there")
+    public = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=seed", "rounds=2", "force=true")
+    for _ in range(2):
+        assert run(public, "public").status["status"] == "done"
 
 
 def test_secret_keys_differ_between_runs_and_seeds_do_not():

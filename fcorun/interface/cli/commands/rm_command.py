@@ -27,6 +27,8 @@ def run(argv: Sequence[str]) -> int:
     for record in records:
         status = record.status
         out.print(f"{status['status']}: {record.folder}  {status.get('label', '')}  {status.get('reason', '')}")
+        if spent := record.spent_epsilon:
+            out.print(f"its {spent} is spent, and adds to that of other runs on the same rows: note it")
     if not records:
         out.print(f"no record is {' or '.join(arguments.status)}")
         return 0
