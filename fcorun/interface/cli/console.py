@@ -197,10 +197,12 @@ class SweepConsole(_Progress):
         self.awaited_runs = runs
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
+        sentences = [data.description, *job.list_warnings(data)]
         with self.lock:
-            sentences = [text for text in (data.description, *data.warnings) if text not in self.printed_sentences]
-            self.printed_sentences |= set(sentences)
-        for sentence in filter(None, sentences):
+            shown_before = {"", job.experiment.warning, *self.printed_sentences}  # the second one before the first run
+            new = [text for text in sentences if text not in shown_before]
+            self.printed_sentences |= set(new)
+        for sentence in new:
             self.show_if_verbose(sentence)
 
     def on_evaluation(self, job: Job, row: dict[str, float]) -> None:

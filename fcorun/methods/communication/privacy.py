@@ -442,7 +442,8 @@ class ClippedPrivacy(Privacy):
         clip: the norm to which the message of a client is clipped, or the gradient of a row, all its arrays together.
         unit: client, to hide that a client takes part; row, to hide that a row does.
         noise: the deviation of the noise over the clip; null: that of ``epsilon``, or 1 without it.
-        epsilon: what all rounds may cost, from which the noise is found; null: the noise is given, and epsilon follows.
+        epsilon: what all rounds may cost, above 0, from which the noise is found; null: the noise is given, and
+            epsilon follows.
         delta: at most 1 / M, for rows 1 / N.
         key: seed: the noise follows from the seed of the run, for simulations, since who knows the seed can take the
             noise away; secret: from a key of the operating system, which is in the checkpoint until the run ends.
@@ -451,7 +452,7 @@ class ClippedPrivacy(Privacy):
     clip: Positive = 1.0
     unit: Annotated[Literal["client", "row"], "default outside identity"] = "client"
     noise: Positive | None = None
-    epsilon: Positive | None = None
+    epsilon: float | None = None
     delta: Level = 1e-5
     key: Literal["seed", "secret"] = "seed"
 
@@ -473,6 +474,9 @@ class ClippedPrivacy(Privacy):
 
     def check(self, plugins, names, settings):
         super().check(plugins, names, settings)
+        if self.epsilon is not None and self.epsilon <= 0:
+            raise UserError(f"`privacy.epsilon={self.epsilon:g}` asks that the server sends nothing that depends on the "
+                            "rows, for which no noise is enough: give more, such as `privacy.epsilon=2`")  # fmt: skip
         if self.noise is not None and self.epsilon is not None:
             raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
         load_accountant()
@@ -547,5 +551,7 @@ class ClippedPrivacy(Privacy):
         cures.append("a smaller `privacy.noise`" if self.epsilon is None else "a larger `privacy.epsilon`")
         if self.at_clients:
             cures.append("`privacy.noise_by=server`")
-        return word(f"the noise of all rounds adds up to {ratio:.2g} times the longest sum that clipped messages can "
-                    f"have, which drowns what they say: take {', '.join(cures[:-1])} or {cures[-1]}")  # fmt: skip
+        given = f"noise={self.noise:g}" if self.epsilon is None else f"epsilon={self.epsilon:g}"
+        return word(f"with `privacy.{given}` the noise of all rounds adds up to {ratio:.2g} times the longest sum that "
+                    "clipped messages can have, which drowns what they say: take "
+                    f"{', '.join(cures[:-1])} or {cures[-1]}")  # fmt: skip

@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import composed, fails, small
+from sweeps import run_sweep_command
 
 from fcorun import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.interface.cli.commands import main
 from fcorun.methods.communication.privacy import NOT_PRIVATE, Privacy
 
 pytest.importorskip("dp_accounting")
@@ -85,6 +87,16 @@ def test_few_clients_are_told_of_the_options_that_hide_rows():
     load_data(prepare(small(*six, "local_steps=2", "privacy.unit=row", "privacy.noise_by=clients")))
     with fails("or leave privacy out"):
         load_data(prepare(small(*six, "algo=fedprox")))
+
+
+def test_sweeps_tell_of_noise_that_drowns_messages_and_pair_no_private_run_with_another(capsys):
+    assert run_sweep_command(*GAUSSIAN, *FEDAVG, "privacy.epsilon=0.1,0.2,8", "out=s", "rounds=2") == 0
+    before, *_ = capsys.readouterr().out.partition("1 of 3 runs")
+    told = [line for line in before.splitlines() if "drowns what they say" in line]
+    assert [line.split()[1] for line in told] == ["privacy.epsilon=0.1", "privacy.epsilon=0.2"]
+    assert run_sweep_command("algo=feddualavg", *GAUSSIAN[1:], "out=s", "rounds=2") == 0
+    main(["results", "s", "--paired"])
+    assert "on the same data with the same privacy and privacy.epsilon" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_large_epsilon_hides_nobody():

@@ -19,7 +19,7 @@ SIZES = (3, 7, 10, 2, 5) * 24
     ("overrides", "words"),
     [
         (("algo=newton",), ("newton", "fcorun list algo")),
-        (("privacy.epsilon=0",), ("privacy.epsilon", "positive")),
+        (("privacy.epsilon=0",), ("privacy.epsilon=0", "no noise is enough", "such as privacy.epsilon=2")),
         (("privacy.epsilon=1", "privacy.noise=1"), ("privacy.epsilon", "privacy.noise", "give one of them")),
         (("topology=graph",), ("topology=graph", "one server or to edges", "leave")),
         (("aggregate=krum", "aggregate.liars=1"), ("aggregate=krum", "leave one of them out")),

@@ -279,7 +279,9 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         out.print(f"paired: {line}")
     if not pairs:
         if not unmeasured:
-            out.print("paired: no two algorithms have finished on the same data")
+            conditions = [key for key in runs.condition_keys if key in runs.conditions]
+            same = f" with the same {' and '.join(conditions)}" if conditions else ""
+            out.print(f"paired: no two algorithms have finished on the same data{same}")
         return
     has_several_problems = len({pair.problem for pair in pairs}) > 1
     texts = ["data"] if has_several_problems else []
