@@ -411,8 +411,8 @@ def test_a_record_tells_what_is_private_by_round_and_what_is_not():
                   f"not private are {', '.join(NOT_PRIVATE)}"):  # fmt: skip
         assert words in record.status["reason"]
     assert section["not_private"] == list(NOT_PRIVATE)
-    guide = Path(__file__).parents[3].joinpath("docs/guide/choices.md").read_text(encoding="utf-8")
-    (listed,) = re.findall(r"- Not private are (.*?)\.", guide.replace("`", ""), re.DOTALL)
+    guide = Path(__file__).parents[3].joinpath("docs/guide/privacy.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"Not private are (.*?)\.", guide.replace("`", ""), re.DOTALL)
     assert " ".join(listed.split()) == "; ".join(NOT_PRIVATE)
     with fails("privacy=", "intervals", "infer a record of a run without privacy"):
         record.infer()
