@@ -174,14 +174,20 @@ class OptunaSweeper(FcorunSweeper):
         return self.launcher.run_points(list(points.values()))
 
     def _check_equal_privacy(self, axes: list[SearchAxis], seed_job: tuple[str, ...]) -> None:
-        """Refuse an axis whose values cost another epsilon, of a private run with given noise. Raises UserError."""
+        """Refuse an axis that asks for privacy, or whose values cost another epsilon where the noise is given.
+
+        Raises UserError.
+        """
         first = [axis.examples[0] for axis in axes]
         for position, axis in enumerate(axes):
             values = axis.values or (axis.low, axis.high)
             jobs = [[*first[:position], f"{axis.key}={v}", *first[position + 1 :], *seed_job] for v in values]
             experiments = [point.experiment for point in self.launcher.make_points(jobs[:1], 0)]
+            if asks_for_privacy(axis.key, () if experiments[0] is None else experiments[0].privacy.choices):
+                raise UserError(f"{axis.key} is searched, but less privacy always fits better, and would win: give one "
+                                f"value, {axis.examples[0]}, and a search for each other one")  # fmt: skip
             if experiments[0] is None or not experiments[0].privacy.acts:
-                return
+                continue
             experiments += [point.experiment for point in self.launcher.make_points(jobs[1:], 0)]
             if differ_in_epsilon([experiment.planned_epsilon for experiment in experiments if experiment]):
                 raise UserError(f"{axis.key} is searched, but its values cost another epsilon, and less privacy always "
@@ -239,7 +245,7 @@ class OptunaSweeper(FcorunSweeper):
     def _split_axes(self, arguments: list[str]) -> tuple[list[SearchAxis], list[tuple[str, ...]]]:
         """Return the searched axes, and the other overrides of a job, once for each combination of seeds.
 
-        Raises UserError if there is no axis, if an axis is of data or asks for privacy, or if the metric does not
+        Raises UserError if there is no axis, if an axis is of data, or if the metric does not
         compare its values.
         """
         overrides = self.all_overrides(arguments)
@@ -255,9 +261,6 @@ class OptunaSweeper(FcorunSweeper):
                 raise UserError(f"{axis.key} is searched, but other data are another problem, and the easiest would "
                                 f"win: give one value, {axis.examples[0]}, and a search for each other one"
                                 )  # fmt: skip
-            if asks_for_privacy(axis.key):
-                raise UserError(f"{axis.key} is searched, but less privacy always fits better, and would win: give one "
-                                f"value, {axis.examples[0]}, and a search for each other one")  # fmt: skip
             if metric and changes_function(axis.key, str(metric)):
                 other = "val_accuracy" if changes_function(axis.key, "val_loss") else "val_loss"
                 raise UserError(f"metric={metric} is another one at each {axis.key}, which is searched, and does not "

@@ -542,8 +542,8 @@ class PreparedExperiment:
         return self.privacy.resolve(self.settings, self.noise_times)
 
     def epsilon_after(self, rounds: int) -> float:
-        """Return the privacy loss of so many rounds, of a run whose noise is resolved."""
-        return self.privacy.find_epsilon(rounds, self.settings.clients_per_round, self.noise_times)
+        """Return the privacy loss of so many rounds. Raises UserError."""
+        return self.resolved_privacy.find_epsilon(rounds, self.settings.clients_per_round, self.noise_times)
 
     def describe_privacy(self, rounds: int) -> tuple[str, dict[str, Any]]:
         """Return a sentence and a section of summary.json, as ``Privacy.describe``, after so many rounds."""
@@ -555,9 +555,8 @@ class PreparedExperiment:
 
         Raises UserError.
         """
-        resolved = replace(self, privacy=self.resolved_privacy)
         limit = (self.settings.stop or {}).get(EPSILON, math.inf)
-        return min(resolved.epsilon_after(self.settings.rounds), limit)
+        return min(self.epsilon_after(self.settings.rounds), limit)
 
     @property
     def ignores_regularizer(self) -> bool:

@@ -443,8 +443,7 @@ def check_stop(experiment: PreparedExperiment) -> None:
             raise UserError(f"stop: '{name}' is not a choice: {suggest_name(name, choices)}")
         if name == EPSILON and experiment.privacy.acts:
             first = min(experiment.settings.eval_every, experiment.settings.rounds)
-            resolved = replace(experiment, privacy=experiment.resolved_privacy)
-            if (cost := resolved.epsilon_after(first)) > target:
+            if (cost := experiment.epsilon_after(first)) > target:
                 raise UserError(f"`stop.epsilon={target:g}` is passed before the first evaluation: {first} rounds cost "
                                 f"{cost:.3g}; raise `privacy.noise`, or lower `eval_every`")  # fmt: skip
         if name == RELATIVE_CHANGE and target < 0:

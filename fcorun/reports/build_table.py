@@ -130,7 +130,10 @@ def _find_private_keys(varied: Sequence[str], configs: Sequence[dict], summaries
 
     Runs that met a target or diverged have spent less, by their own numbers: they do not count.
     """
-    found = [*filter(asks_for_privacy, varied)]
+    choices: set[str] = set()
+    for summary in summaries:
+        choices.update(map(str, (summary.get("privacy") or {}).get("choices", ())))
+    found = [key for key in varied if asks_for_privacy(key, choices)]
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):

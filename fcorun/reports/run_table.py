@@ -1,7 +1,7 @@
 """A table of runs, one a row; its points, with a band over seeds; and the best point of each algorithm."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -37,13 +37,13 @@ ROUNDING_TOLERANCE = 1e-6  # relative; values that differ by less are equal
 DataFrame = Any
 
 
-def asks_for_privacy(key: str) -> bool:
+def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
     """Return whether a key says how private a run must be, of which less is always better for the model.
 
-    The clip, the quantile that it follows and the number of bands are numbers of the method.
+    ``choices`` are the fields of the mechanisms that do not, ``Privacy.choices``.
     """
-    of_method = ("privacy.clip", "privacy.quantile", "privacy.bands")
-    return key.partition(".")[0] == "privacy" and key not in of_method
+    section, _, field_name = key.partition(".")
+    return section == "privacy" and field_name not in choices
 
 
 def changes_function(key: str, metric: str, metrics: MetricCatalogue = CATALOGUE) -> bool:

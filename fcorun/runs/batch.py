@@ -419,7 +419,8 @@ def lost_key_error(job: Job) -> UserError:
     spent = Record(job.run_folder.path).spent_epsilon
     return UserError(f"the checkpoint {job.run_folder.checkpoint_path} cannot be read, and with it the secret key of "
                      "`privacy` is lost: another run has other noise, and costs its epsilon besides that of the "
-                     f"rounds so far, {spent} and more after it; note that, delete this file to begin anew, and add the two")  # fmt: skip
+                     f"rounds so far, {spent} and more after it; note that, delete this file to begin anew, and add "
+                     "the two")  # fmt: skip
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:

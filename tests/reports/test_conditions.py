@@ -76,10 +76,17 @@ def test_each_condition_has_its_own_best_rate_and_no_advice_is_about_it(sweep, c
     assert f"data=lasso {COHORT}=8\n" in out
 
 
+def fake_private_record(folder, privacy, rows):
+    """Write a record that says which fields of its mechanism are choices."""
+    path = fake_record(folder, fake_config() | {"privacy": privacy}, rows).folder / "summary.json"
+    summary = json.loads(path.read_text()) | {"privacy": {"choices": ["clip", "quantile", "bands"]}}
+    path.write_text(json.dumps(summary))
+
+
 def test_what_asks_for_privacy_is_a_condition_by_itself_and_the_clip_is_a_choice(tmp_path):
     for epsilon, clip in product((1, 2, 8), (0.1, 0.2)):
         privacy = {"name": "gaussian", "class": "fcorun.X", "epsilon": epsilon, "clip": clip}
-        fake_record(tmp_path / f"{epsilon}-{clip}", fake_config() | {"privacy": privacy}, fake_rows(clip / epsilon))
+        fake_private_record(tmp_path / f"{epsilon}-{clip}", privacy, fake_rows(clip / epsilon))
     runs = table_of(tmp_path)
     best = runs.best_points("objective").set_index("privacy.epsilon")["privacy.clip"].to_dict()
     assert best == {1: 0.1, 2: 0.1, 8: 0.1}
@@ -93,7 +100,7 @@ def test_the_quantile_of_a_clip_is_a_choice_and_bands_are_where_epsilon_is_given
         for value in (2, 4):
             privacy = {"name": name, "class": "fcorun.X", key: value}
             epsilon = value if conditions else 1.0
-            fake_record(tmp_path / name / str(value), fake_config() | {"privacy": privacy}, fake_rows(epsilon=epsilon))
+            fake_private_record(tmp_path / name / str(value), privacy, fake_rows(epsilon=epsilon))
         assert list(table_of(tmp_path / name).conditions) == [f"privacy.{key}" for key in conditions]
 
 

@@ -20,6 +20,7 @@ from .faults_lies import ScaledUploads as ScaledUploads
 from .faults_lies import StaleUploads as StaleUploads
 from .gaussian_privacy import GaussianPrivacy as GaussianPrivacy
 from .graph import Graph as Graph
+from .privacy import ClippedPrivacy as ClippedPrivacy
 from .privacy import NoPrivacy as NoPrivacy
 from .privacy import Privacy as Privacy
 from .quantizers import QSGD as QSGD

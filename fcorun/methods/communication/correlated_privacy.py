@@ -21,7 +21,6 @@ from fcorun.base.cohorts import read_separation
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
 from fcorun.methods.communication.privacy import ClippedPrivacy
-from fcorun.methods.communication.privacy_account import count_epsilon, find_noise, round_up
 from fcorun.methods.problem.problem import fold_key
 
 
@@ -44,18 +43,11 @@ class CorrelatedPrivacy(ClippedPrivacy):
                             "seldom: give `clients_per_round=cyclic:0.1`, a tenth of the clients in each round, or "
                             "`privacy=gaussian`")  # fmt: skip
 
-    def find_epsilon(self, rounds, clients_per_round, times=1):
+    def count_rounds(self, rounds, clients_per_round, times):
         assert times == 1  # at one server, once in a round
         if rounds == 0:
-            return 0.0
-        assert self.noise is not None
-        sensitivity = self.find_sensitivity(rounds, read_separation(clients_per_round))
-        return count_epsilon(self.noise / sensitivity, self.delta, 1)
-
-    def find_noise(self, epsilon, rounds, clients_per_round, times=1):
-        assert times == 1
-        sensitivity = self.find_sensitivity(rounds, read_separation(clients_per_round))
-        return round_up(sensitivity * find_noise(epsilon, self.delta, 1))
+            return 0, 1.0
+        return 1, self.find_sensitivity(rounds, read_separation(clients_per_round))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +110,7 @@ class BandedPrivacy(CorrelatedPrivacy):
     """
 
     source = "BISR of @kalinin2026, with the sensitivity of @kalinin2024 and the account of @balle2018"
+    choices = ("clip", "bands")
 
     bands: Annotated[Count, "fixed in a program"] = 16
 

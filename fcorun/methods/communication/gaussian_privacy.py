@@ -6,12 +6,11 @@ from typing import Annotated, Literal
 import jax
 import jax.numpy as jnp
 
-from fcorun.base.cohorts import Cohort, count_participations, read_participation
+from fcorun.base.cohorts import count_participations, read_participation
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
 from fcorun.methods.communication.contracts import Star
 from fcorun.methods.communication.privacy import CLIP, ClippedPrivacy, CountedMessage, find_norm, split_message
-from fcorun.methods.communication.privacy_account import count_epsilon, find_noise
 from fcorun.methods.problem.problem import fold_key
 
 CLIP_RATE = 0.2  # of the logarithm of the clip, as in the paper on quantiles
@@ -53,6 +52,7 @@ class GaussianPrivacy(ClippedPrivacy):
     """
 
     source = "@mcmahan2018, for rows @abadi2016, for quantiles @andrew2021, with the account of @balle2018"
+    choices = ("clip", "quantile")
 
     quantile: Annotated[float | None, "positive", "less than 1", "default outside identity"] = None
     noise_by: Literal["server", "clients"] = "server"
@@ -104,18 +104,8 @@ class GaussianPrivacy(ClippedPrivacy):
         assert self.quantile is not None
         return clip * jnp.exp(-CLIP_RATE * (short + 0.5 - self.quantile))
 
-    def find_epsilon(self, rounds, clients_per_round, times=1):
-        rounds = times * count_participations(clients_per_round, rounds)
-        return count_epsilon(self.noise, self.delta, rounds, self.amplifying_participation(clients_per_round))
+    def count_rounds(self, rounds, clients_per_round, times):
+        return times * count_participations(clients_per_round, rounds), 1.0
 
-    def find_noise(self, epsilon, rounds, clients_per_round, times=1):
-        rounds = times * count_participations(clients_per_round, rounds)
-        return find_noise(epsilon, self.delta, rounds, self.amplifying_participation(clients_per_round))
-
-    def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:
-        """Return the probability by which a client takes part that counts; None: each round counts in full."""
+    def amplifying_participation(self, clients_per_round):
         return None if self.at_clients or self.hides_rows else read_participation(clients_per_round)
-
-    def describe_noise(self, rounds, settings):
-        quantile = {"quantile": self.quantile} if self.adapts_clip else {}
-        return super().describe_noise(rounds, settings) | quantile

@@ -28,7 +28,7 @@ from fcorun.methods.algorithms.algorithm import PyTree, Traits
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.communication.compressor import check_domain
 from fcorun.methods.communication.contracts import Identity, Star
-from fcorun.methods.communication.privacy_account import load_accountant
+from fcorun.methods.communication.privacy_account import count_epsilon, find_noise, load_accountant, round_up
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.problem.problem import KeyBits, Problem, wrap_key
 from fcorun.methods.problem.row_clipping import RowClippedProblem
@@ -105,9 +105,12 @@ class Privacy(PluginBase, ABC):
 
     Attributes:
         source: the publication, in the notation of fcorun.base.sources.catalogue; not inherited.
+        choices: the fields that neither say who is hidden nor how well, such as a clip: a sweep chooses the best value
+            of these alone.
     """
 
     source: ClassVar[str]
+    choices: ClassVar[tuple[str, ...]] = ()
 
     @property
     def acts(self) -> bool:
@@ -178,8 +181,14 @@ class Privacy(PluginBase, ABC):
     def draw_noise(self, message: PyTree, key: KeyBits, number: jax.Array | int) -> PyTree:
         """Return the noise of the round ``number``, from 0, for a client's message of these shapes.
 
-        ``key`` are the bits of the run's key, or of its client's. The server scales the noise as the heaviest message.
+        ``key`` are the bits of the run's key, or of its client's, for ``split_key``. The noise is for the sum of
+        messages: the server scales it as the heaviest message of the mean.
         """
+
+    def split_key(self, key: KeyBits, message: PyTree) -> PyTree:
+        """Return an independent key of jax.random for each array of a message, given the bits of a key."""
+        leaves, structure = jax.tree.flatten(message)
+        return structure.unflatten(jax.random.split(wrap_key(key), len(leaves)))
 
     @abstractmethod
     def find_epsilon(self, rounds: int, clients_per_round: Cohort | None, times: int = 1) -> float:
@@ -188,6 +197,10 @@ class Privacy(PluginBase, ABC):
         Noise hides a client, or a row, so many ``times`` in each round. Raises UserError without the package of the
         accountant.
         """
+
+    def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:
+        """Return the probability by which a client takes part that makes rounds cheaper; None: nothing does."""
+        return None
 
     def count_noise(self, settings: Settings) -> int:
         """Return how often noise must hide one client, or one row, in a round: once, or in several local steps.
@@ -316,10 +329,6 @@ class Privacy(PluginBase, ABC):
         """A clause on what to give for a smaller epsilon."""
         return "give more noise, or fewer rounds"
 
-    def describe_noise(self, rounds: int, settings: Settings) -> dict[str, Any]:
-        """Return the numbers of so many rounds' clips and noise for summary.json, with ``delta`` unless that is 0."""
-        return {}
-
     def warn_of_noise(self, shares: np.ndarray, n_parameters: int, count: int) -> str:
         """Return a sentence for before the run where noise is longer than all that clipped messages can say; else "".
 
@@ -341,10 +350,14 @@ class Privacy(PluginBase, ABC):
         hidden = "the gradients of one row" if self.hides_rows else "the messages of one client"
         epsilon = self.find_epsilon(rounds, settings.clients_per_round, times)
         section = {
+            **{field.name: getattr(self, field.name) for field in fields(self)},
             "unit": "row" if self.hides_rows else "client",
             "neighbours": f"{hidden} counted as 0; number and weights of clients are public",
             "epsilon": epsilon,
-            **self.describe_noise(rounds, settings),
+            "participations": count_participations(settings.clients_per_round, rounds),
+            "noise_by": "clients" if self.at_clients else "server",
+            "amplified_by": self.amplifying_participation(settings.clients_per_round),
+            "choices": list(self.choices),
             "not_private": list(NOT_PRIVATE),
         }
         source = "a secret key" if self.has_secret_key else "the seed, as a simulation"
@@ -456,13 +469,23 @@ class ClippedPrivacy(Privacy):
     delta: Level = 1e-5
     key: Literal["seed", "secret"] = "seed"
 
+    choices = ("clip",)
+
     @abstractmethod
+    def count_rounds(self, rounds: int, clients_per_round: Cohort | None, times: int) -> tuple[int, float]:
+        """Return as how many rounds of Gaussian noise all rounds count, and the sensitivity of each, over the clip."""
+
+    def find_epsilon(self, rounds, clients_per_round, times=1):
+        assert self.noise is not None
+        count, sensitivity = self.count_rounds(rounds, clients_per_round, times)
+        participation = self.amplifying_participation(clients_per_round)
+        return count_epsilon(self.noise / sensitivity, self.delta, count, participation)
+
     def find_noise(self, epsilon: float, rounds: int, clients_per_round: Cohort | None, times: int = 1) -> float:
         """Return the least noise of which so many rounds cost at most ``epsilon``, as of ``find_epsilon``."""
-
-    def amplifying_participation(self, clients_per_round: Cohort | None) -> float | None:
-        """Return the probability by which a client takes part that makes rounds cheaper; None: nothing does."""
-        return None
+        count, sensitivity = self.count_rounds(rounds, clients_per_round, times)
+        participation = self.amplifying_participation(clients_per_round)
+        return round_up(sensitivity * find_noise(epsilon, self.delta, count, participation))
 
     @property
     def hides_rows(self):
@@ -475,8 +498,8 @@ class ClippedPrivacy(Privacy):
     def check(self, plugins, names, settings):
         super().check(plugins, names, settings)
         if self.epsilon is not None and self.epsilon <= 0:
-            raise UserError(f"`privacy.epsilon={self.epsilon:g}` asks that the server sends nothing that depends on the "
-                            "rows, for which no noise is enough: give more, such as `privacy.epsilon=2`")  # fmt: skip
+            raise UserError(f"`privacy.epsilon={self.epsilon:g}` asks that nothing sent depends on the rows, for which "
+                            "no noise is enough: give more, such as `privacy.epsilon=2`")  # fmt: skip
         if self.noise is not None and self.epsilon is not None:
             raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
         load_accountant()
@@ -511,30 +534,19 @@ class ClippedPrivacy(Privacy):
 
     def draw_normal(self, message: PyTree, key: KeyBits) -> PyTree:
         """Return independent normal noise of the deviation ``noise`` * ``clip`` for a message of these shapes."""
-        leaves, structure = jax.tree.flatten(message)
-        noise = []
-        for leaf, own_key in zip(leaves, jax.random.split(wrap_key(key), len(leaves)), strict=True):
+
+        def draw(leaf: jax.Array, own_key: jax.Array) -> jax.Array:
             # the same in either precision; the mean of four has longer tails and a finer grid than one draw, as the
             # attack by rounded noise of Holohan and Braghin (2021, arXiv 2107.10138) asks for
             assert self.noise is not None
             drawn = jax.random.normal(own_key, (4, *leaf.shape), jnp.float32).sum(axis=0) / 2
-            noise.append((self.noise * self.clip * drawn).astype(leaf.dtype))
-        return structure.unflatten(noise)
+            return self.noise * self.clip * drawn.astype(leaf.dtype)
+
+        return jax.tree.map(draw, message, self.split_key(key, message))
 
     @property
     def advice_on_noise(self):
         return "give `privacy.epsilon=2`, say, or a larger `privacy.noise`"
-
-    def describe_noise(self, rounds, settings):
-        return {
-            "delta": self.delta,
-            "noise": self.noise,
-            "clip": self.clip,
-            "participations": count_participations(settings.clients_per_round, rounds),
-            "noise_by": "clients" if self.at_clients else "server",
-            "amplified_by": self.amplifying_participation(settings.clients_per_round),
-            "key": self.key,
-        }
 
     def sum_noise(self, count: int) -> float:
         """Return the deviation of the noise in the sum of so many messages or rounds, over that of one draw."""

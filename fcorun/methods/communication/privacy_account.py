@@ -77,4 +77,4 @@ def find_noise(epsilon: float, delta: float, rounds: int, participation: float |
 def round_up(value: float) -> float:
     """Round a positive number up to four digits."""
     unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    return float(f"{math.ceil(value / unit) * unit:.4g}")
+    return float(f"{math.ceil(round(value / unit, 6)) * unit:.4g}")  # four digits stay as they are

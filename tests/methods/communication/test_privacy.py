@@ -475,7 +475,9 @@ def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch)
     checkpoint = Path("here/.checkpoint.npz")
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     spent = GaussianPrivacy(noise=1.0).find_epsilon(4, None)
-    with fails("here/.checkpoint.npz cannot be read", f"rounds so far, epsilon {spent:.3g} by round 4", "delete this file"):
+    with fails(
+        "here/.checkpoint.npz cannot be read", f"rounds so far, epsilon {spent:.3g} by round 4", "delete this file"
+    ):
         run(config, "here")
     checkpoint.unlink()
     assert run(config, "here").status["status"] == "done"
