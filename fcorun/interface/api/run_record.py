@@ -41,7 +41,6 @@ from fcorun.reports.run_table import RunTable
 from fcorun.results.models.fitted_record import FittedRecord
 from fcorun.results.models.inference_table import InferenceTable
 from fcorun.results.models.meta_analysis import compute_record_intervals
-from fcorun.results.score_intervals.score_table import ScoreIntervals, ScoreOptions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,57 +224,6 @@ class RunRecord(FittedRecord):
         found = compute_record_intervals(self, build(InferenceOptions, values), data)
         _warn(found.warnings)
         return Intervals(found.table, "\n".join(found.description), found.warnings, self.picture_style)
-
-    @python_words(names_of_record)
-    def score_intervals(
-        self,
-        other: "Record | None" = None,
-        resample: str = "auto",
-        samples: int = 1000,
-        level: float = 0.95,
-    ) -> ScoreIntervals:
-        """Return the scores of the held-out rows with intervals, as ``fcorun scores`` does, with a ``frame``.
-
-        Args:
-            other: a record to compare with: scores of this record minus those of the other on the rows of both.
-            resample: what a bootstrap sample draws: "rows", "groups" or "clients"; "auto": groups if the data have
-                groups, else rows.
-            samples: the number of samples.
-            level: the confidence level.
-
-        Raises UserError for a record without predictions of held-out rows.
-        """
-        from fcorun.results.score_intervals.intervals import compare_records, compute_intervals
-
-        check_type(other, (Record, NoneType), "other", "give a record")
-        options = build(ScoreOptions, {"resample": resample, "samples": samples, "level": level})
-        if other is None:
-            intervals = compute_intervals(self.folder, options)
-        else:
-            intervals = compare_records([self.folder, other.folder], options)
-        _warn(intervals.warnings)
-        return intervals
-
-    @python_words(names_of_record)
-    def calibration(self, at: float, level: float = ScoreOptions.level, baseline: str | None = None) -> "pd.DataFrame":
-        """Return predicted and observed risks of an event up to a time, as ``fcorun scores --at`` does.
-
-        The rows are those of calibration.csv: all held-out rows, groups by predicted risk, and the same by client.
-        Observed risks have intervals of the confidence ``level``. Clients without a baseline hazard have that of the
-        client ``baseline``, None: that of all training rows together.
-
-        Raises UserError for a record without baseline hazards, for a time at which no held-out row is at risk, and for
-        a level that is not between 0 and 1.
-        """
-        from fcorun.results.survival import calibrate_record
-
-        calibration = calibrate_record(self.folder, at, build(ScoreOptions, {"level": level}).level, baseline)
-        _warn(calibration.warnings)
-        import pandas as pd
-
-        frame = pd.DataFrame(calibration.to_rows())
-        texts = ["set", "model", "client", "kind"]
-        return frame.astype(dict.fromkeys(frame.columns.difference(texts), float))
 
     @property
     def warnings(self) -> list[str]:

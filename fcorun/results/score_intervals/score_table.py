@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import CONFIG, SELECTION
@@ -133,9 +133,6 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     )
 
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 BOOTSTRAP = "bootstrap"
 DELONG = "delong"
 OBUCHOWSKI = "obuchowski"
@@ -203,7 +200,7 @@ class IntervalRow:
         return {name: "" if cell is None or cell != cell else cell for name, cell in cells.items()}
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class ScoreIntervals:
     """Scores with intervals, or differences of scores.
 
@@ -224,23 +221,6 @@ class ScoreIntervals:
     def to_csv(self) -> str:
         """Return a row for each score and method."""
         return csv_text(row.to_dict() for row in self.rows)
-
-    @property
-    def frame(self) -> "pd.DataFrame":
-        """The intervals as a pandas.DataFrame, with the columns of the CSV."""
-        import pandas as pd
-
-        frame = pd.DataFrame([row.to_dict() for row in self.rows])
-        text = ("set", "model", "model_a", "model_b", "client", "score", "method")
-        numbers = [name for name in frame.columns if name not in (*text, "n", "events", "groups", "groups_with_events")]
-        frame[numbers] = frame[numbers].replace("", "nan").astype(float)
-        return frame
-
-    def __repr__(self) -> str:
-        return self.title
-
-    def _repr_html_(self) -> str:
-        return self.frame._repr_html_()  # type: ignore[operator]
 
     def describe_sources(self) -> str:
         """Return the papers of the methods in one line."""

@@ -1,4 +1,4 @@
-"""fcorun scores: its tables, its file, its refusals, and the same in Python and on the page."""
+"""fcorun scores: its tables, its file, its refusals, and the same on the page."""
 
 import csv
 import re
@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fcorun import ExperimentWarning, compose, load_records, run
+from fcorun import compose, run
 from fcorun.interface.cli.main import completions
 
 
@@ -106,21 +106,6 @@ def test_wrong_options_are_one_sentence(records, call, options, words):
 def test_folders_without_predictions(call, tmp_path):
     assert "has no predictions.csv" in call("scores", tmp_path)[2]
     assert "there is no folder" in call("scores", tmp_path / "none")[2]
-
-
-@pytest.mark.slow
-def test_in_python(records):
-    first, second = load_records(records)
-    with pytest.warns(ExperimentWarning) as caught:
-        intervals = first.score_intervals(samples=100, level=0.9)
-    frame = intervals.frame.set_index(["client", "score", "method"])
-    row = frame.loc[("", "auc", "bootstrap")]
-    assert row["low"] < row["value"] < row["high"]
-    assert [str(warning.message) for warning in caught] == intervals.warnings
-    with pytest.warns(ExperimentWarning) as caught:
-        difference = first.score_intervals(second, samples=100, level=0.9, resample="rows")
-    assert any('resample="groups" does not assume that' in str(warning.message) for warning in caught)
-    assert "p_value" in difference.frame
 
 
 @pytest.mark.slow
