@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from yaml import YAMLError
-
 from fcorun.base.config import IDENTITY_SECTIONS, SECTIONS
 from fcorun.base.errors import UserError
 from fcorun.base.records.record import Record, is_refit_of_stability
@@ -46,7 +44,7 @@ def find_cited_plugins(records: Sequence[Record]) -> list[CitedPlugin]:
         names_of_class: dict[str, set[str]] = {}
         recorded_sources: dict[str, Mapping[str, Any]] = {}
         for record in records:
-            config = _read_config(record)
+            config = record.config_or_empty
             settings = config and (config.get(section) or SECTIONS[section].default)
             if not isinstance(settings, Mapping) or "class" not in settings:
                 continue
@@ -86,7 +84,7 @@ def build_bibliography(records: Sequence[Record]) -> str:
     entries: dict[str, BibEntry] = {}
     comments: dict[str, list[str]] = {}
     remaining = []
-    unread = sum(not _read_config(record) for record in records)
+    unread = sum(not record.config_or_empty for record in records)
     if unread:
         remaining.append(f"{unread} of {len(records)} records hold no configuration that can be read")
     plugins = find_cited_plugins(records)
@@ -138,13 +136,6 @@ def _read_plugin(section: str, path: str, names: Sequence[str], recorded: Mappin
     return CitedPlugin(
         labels, error="no run has ended, and a run stores the sources of the user's plug-ins when it ends"
     )
-
-
-def _read_config(record: Record) -> dict[str, Any]:
-    try:
-        return record.config if isinstance(record.config, dict) else {}
-    except (OSError, YAMLError):
-        return {}
 
 
 def _format_comment(text: str) -> str:

@@ -18,7 +18,6 @@ from fcorun.base.records.record import (
     PERMUTATION_FILE,
     SELECTION_FILE,
     STABILITY_FILE,
-    Record,
     check_folder,
     load_records,
 )
@@ -82,7 +81,7 @@ class PathCutter:
         self._home = Path(home).name
         self._known = {home: "~"}
         for record in load_records(folder):
-            for text in _list_texts(_read_config(record)):
+            for text in _list_texts(record.config_or_empty):
                 if names_a_folder(text):
                     self._known[text] = self._cut_path(text)
         self._known.pop("/", None)  # the home folder of some containers
@@ -116,14 +115,6 @@ class PathCutter:
         for row in rows:
             writer.writerow([self._cut_text(cell, i in sentences) for i, cell in enumerate(row)])
         return buffer.getvalue()
-
-
-def _read_config(record: Record) -> dict[str, Any]:
-    """Return the configuration of a record; empty if it cannot be read."""
-    try:
-        return record.config
-    except (OSError, UserError):
-        return {}
 
 
 def _list_texts(value: Any) -> Iterator[str]:

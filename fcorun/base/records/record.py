@@ -135,6 +135,14 @@ class Record:
             raise UserError(f"{self.folder} has a damaged configuration ({error}): {contents.CONFIG.cure}") from error
         return {key: value for key, value in written.items() if key not in ("tracker", "hosts")}
 
+    @property
+    def config_or_empty(self) -> dict[str, Any]:
+        """The configuration of ``config``; empty without the file, or if it cannot be read."""
+        try:
+            return self.config
+        except (OSError, UserError, AttributeError):
+            return {}
+
     @cached_property
     def _written_config(self) -> dict[str, Any]:
         config = formats.read_yaml(self.folder / contents.CONFIG.name)
