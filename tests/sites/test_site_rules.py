@@ -448,3 +448,12 @@ def test_intervals_tell_no_few_rows_of_a_target_of_three_values(n_third, is_refu
     ):
         check(replace(plan_of("algo=gram", *ALL_ROWS), infer=PlannedIntervals()))
     check(plan_of("algo=gram", *ALL_ROWS))
+
+
+def test_intervals_tell_no_few_rows_of_a_client_with_three_values_whose_sums_are_told():
+    cost, unit = [2.0, *[0.0, 1.0] * 15, *[2.0] * 14, *[0.0, 1.0] * 7, 0.0], first(30, values=("x", "y"))
+    change(cost=cost, unit=unit)
+    for weighting, is_refused in (("examples", False), ("uniform", True)):
+        plan = plan_of("algo=gram", *ALL_ROWS, "data.client=unit", f"client_weighting={weighting}")
+        with fails("'cost' has three values, and one of them in fewer than 3") if is_refused else nullcontext():
+            check(replace(plan, infer=PlannedIntervals()))

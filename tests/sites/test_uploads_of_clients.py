@@ -1,5 +1,7 @@
 """Rules on sets of rows hold for each client where answers tell the uploads or other sums of single clients."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,8 @@ from helpers import fails
 from three_sites import plan_of
 
 from fcorun.base.errors import UserError
+from fcorun.data.datasets.dataset import Features
+from fcorun.data.rows.rows import Rows
 from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.meta_analysis import compute_record_intervals
 from fcorun.sites.plan.patients import least_effective_number
@@ -22,6 +26,7 @@ META = ("algo=meta_analysis", "data.standardize=none", "data.validation=0", "rou
 COHORT = ("algo=fedavg", "algo.client_lr=0.01", "clients_per_round=1", "data.standardize=none", "data.validation=0")
 WHOLE = ("algo=fedavg", "algo.client_lr=0.01", "clients_per_round=null", "data.standardize=none", "data.validation=0")
 POOLED = (*WHOLE, "data.standardize=pooled")  # means of features by client
+BINARY = ("data.target=ill", "data.task=binary", "data.positive=yes", "data.ignore=[cost]")
 MEAN = (*WHOLE, "data.missing=mean")  # and of columns with gaps
 
 
@@ -115,10 +120,51 @@ def test_a_level_or_a_class_that_one_row_of_a_client_has_is_not_told(words):
     assert table.rare_levels("floor") == {"attic", "south"}  # with the next rarest one, since one row is few, too
     assert open_clinic(plan_of(*WHOLE)).table.rare_levels("floor") == set()
     write_site(ill=in_wards("yes", 1, "yes", 20, "no"))
-    binary = ("data.target=ill", "data.task=binary", "data.positive=yes", "data.ignore=[cost]")
     with pytest.raises(UserError, match="has fewer than 3 training rows of a client"):
-        open_clinic(plan_of(*words, *binary))
-    open_clinic(plan_of(*WHOLE, *binary))
+        open_clinic(plan_of(*words, *BINARY))
+    open_clinic(plan_of(*WHOLE, *BINARY))
+
+
+def test_the_class_of_one_row_of_a_client_in_a_fold_is_not_told():
+    """The attack: two uploads of a client, of all rows and of those outside of a fold, differ by the rows of the fold.
+
+    The gradient of the logistic loss at 0, less half of the sum of the features, is the one row of the rarer class.
+    """
+    frame = write_site(ill=in_wards("yes", 3, "yes", 20, "no"))
+
+    def select(*words: str) -> Plan:
+        experiment = plan_of(*words, *BINARY, "algo=fedmid", "algo.client_lr=0.01", "reg=l1").experiment
+        return Plan.from_experiment(experiment, options=SelectOptions(folds=3, points=2))
+
+    one_upload = select("data.standardize=none", "data.validation=0", "clients_per_round=null")
+    table = open_clinic(one_upload).table
+    x, is_ill = frame[["age", "bmi"]].to_numpy(), (frame["ill"] == "yes").to_numpy()
+    in_ward = (frame["ward"] == "A").to_numpy()
+    for k in range(3):
+        gradients = [((0.5 - is_ill) @ (x * mask[:, None])) for mask in (in_ward, in_ward & (table.fold != k))]
+        sums = x[in_ward & (table.fold == k)].sum(0)
+        assert sums / 2 - (gradients[0] - gradients[1]) == pytest.approx(x[in_ward & (table.fold == k) & is_ill][0])
+    words = ("data.standardize=none", "data.validation=0")
+    for told in ("clients_per_round=1", "client_weighting=uniform"):
+        with fails("a class of 'ill' has fewer than 3 training rows of a client in a fold, or in all others"):
+            open_clinic(select(*words, told))
+    write_site(ill=in_wards("yes", 9, "yes", 20, "no"))
+    open_clinic(select(*words, told))
+
+
+@pytest.mark.parametrize("weighting", ["examples", "uniform"])
+def test_hessians_of_a_client_have_as_many_rows_with_a_rare_value_as_numbers_in_a_line(weighting):
+    """Two wards have six rows of a rare value each, enough for a line of the Hessian of both and of neither alone."""
+    rare = np.arange(80) % 40 < 6
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rare, rng.normal(size=(80, 5))])
+    rows = Rows(x, np.zeros(80), np.repeat([0, 1], 40))
+    plan = plan_of("algo=newton", "objective=logistic", *WHOLE[2:], f"client_weighting={weighting}", *BINARY)
+    is_told = weighting == "uniform"
+    with fails("the feature 'icu' has other values") if is_told else nullcontext():
+        Policy().check_rare_features(plan, rows, Features(names=("icu", *"abcde")))
+    with fails("a client of this site has 10 training rows") if is_told else nullcontext():
+        Policy().check_rows(plan, 80, [70, 10], 6)
 
 
 def test_few_held_out_rows_of_a_class_of_a_client_are_allowed_since_no_upload_tells_them():
@@ -126,10 +172,9 @@ def test_few_held_out_rows_of_a_class_of_a_client_are_allowed_since_no_upload_te
     row = np.arange(80) % 40
     ill = np.where((row % 4 == 0) | (row == 3) | (row == 7), "yes", "no")  # two of ten validation rows of each ward
     write_site(ill=ill, split=split)
-    binary = ("data.target=ill", "data.task=binary", "data.positive=yes", "data.ignore=[cost]", "data.split=split")
     for words in (META, COHORT):
         words = tuple(word for word in words if "validation" not in word)
-        site = open_clinic(plan_of(*words, *binary))
+        site = open_clinic(plan_of(*words, *BINARY, "data.split=split"))
         is_event = site.table.masks[1] & (site.table.rows.y == "yes")
         assert site.table.count_rows(is_event)[:, 1].tolist() == [2, 2]
 

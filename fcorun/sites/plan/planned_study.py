@@ -273,13 +273,21 @@ class PlannedStudy:
     def tells_uploads(self) -> bool:
         """True if answers tell the uploads of single clients, or sums over their rows, also of several at a site.
 
+        Moments and a Hessian are two equations for the counts of two clients where clients have intercepts of their
+        own: the Hessian subtracts products of their means.
+        """
+        return self.tells_whole_uploads or self.experiment.objective.client_intercepts
+
+    @property
+    def tells_whole_uploads(self) -> bool:
+        """True if answers tell all of the upload of a single client, such as its Hessian, also of several at a site.
+
         A round may draw a client alone. Where clients count alike whatever their size, a weighted sum over two clients
-        and a plain count of all rows are two equations for the two clients' counts. So are moments and a Hessian where
-        clients have intercepts of their own: it subtracts products of their means.
+        and a plain sum over all rows are two equations for the two clients' sums.
         """
         settings = self.experiment.settings
-        tells_sums = settings.client_weighting == "uniform" or self.experiment.objective.client_intercepts
-        return self.algorithm.traits.reveals_uploads or settings.clients_per_round is not None or tells_sums
+        draws_clients = settings.clients_per_round is not None
+        return self.algorithm.traits.reveals_uploads or draws_clients or settings.client_weighting == "uniform"
 
     @property
     def shared_options(self) -> Sites:

@@ -111,7 +111,7 @@ class Policy:
         """Raise UserError if the Hessian of so few patients, ``where``, may not leave the site; a masked one may.
 
         A site without training rows sends none. Where clients fit their own losses, an upload has a Hessian, or the
-        variances that follow from one, of the rows of each client.
+        variances that follow from one, of the rows of each client, and so do uploads of single clients that are told.
 
         Args:
             n_patients, by_client: what ``SiteTable.count_in_hessian`` returns.
@@ -121,7 +121,7 @@ class Policy:
         if plan.infer is not None and not where:  # of all training rows
             sender = sender or "--infer"
         owner = "this site"
-        if algo.traits.local_fits:
+        if algo.traits.local_fits or plan.tells_whole_uploads:
             n_patients = min((count for count in by_client if count), default=0)
             owner = "a client of this site"
         if not sender or not n_patients or self.alone == "allow" or plan.is_masked:
@@ -147,7 +147,8 @@ class Policy:
         Such a feature's line of a Hessian is, up to known constants, a sum of these rows, whose weights differ with the
         model. Several models give the span of the rows, which is all vectors only if the rows are as many as the
         numbers of the line. A masked sum tells them, too, where no other site has such rows. With intercepts of
-        clients, a client whose rows have one value adds nothing to the line.
+        clients, a client whose rows have one value adds nothing to the line. Where uploads of single clients are told,
+        the rows are those of each client.
 
         Args:
             rows: the training rows of the site, ``where``.
@@ -167,9 +168,11 @@ class Policy:
         has_weight = patients.has_weight(len(rows))
         patients = patients.take(has_weight)
         x = np.asarray(rows.x)[has_weight]
-        client = rows.known_client[has_weight]
+        client = np.unique(rows.known_client[has_weight], return_inverse=True)[1]
+        n_clients = int(client.max(initial=0)) + 1
+        told_client = client if plan.tells_whole_uploads else np.zeros_like(client)
         scales_by_client = features.standardized and features.standardized["by"] == "per_client"
-        if not scales_by_client and not plan.experiment.objective.client_intercepts:
+        if not scales_by_client and not plan.tells_uploads:
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
         rarity = []
@@ -182,7 +185,8 @@ class Policy:
                 is_rare |= (client == m) & (column != values[counts.argmax()])
             rarity.append((f"the feature '{name}' has other values than its most frequent one", is_rare))
         for what, is_rare in rarity:
-            if are_few(patients.count(is_rare), needed):
+            counts = patients.count_parts(np.where(is_rare, told_client, -1), n_clients)
+            if are_few(counts, needed).any():
                 raise UserError(f"the plan sends Hessians of several models, and {what} in fewer than {needed} "
                                 f"training rows of this site{where}, which would tell these rows: add its column to "
                                 "data.ignore of the plan, plan an algo that sends gradients, or the site's owner "

@@ -78,14 +78,13 @@ class SiteFolds:
             fold,
             cells=FoldCells.read(table, agreement, encoding, site_data),
         )
-        for k in range(selection.n_folds):
-            for rows in (row_folds == k, row_folds != k):
-                in_hessian = table.count_in_hessian(rows)
-                policy.check_rows(plan, *in_hessian, site_data.train.x.shape[1], " in a fold, or in all others")
         curve_parts = list_curve_parts(table, encoding)
+        where = " in a fold, or in all others"
         for k in range(selection.n_folds):
-            rows = site_data.train.take(np.flatnonzero(fold != k))
-            policy.check_rare_features(plan, rows, site_data.features, curve_parts, where=" outside of a fold")
+            for in_set in (row_folds == k, row_folds != k):
+                policy.check_rows(plan, *table.count_in_hessian(in_set), site_data.train.x.shape[1], where)
+                rows = site_data.train.take(np.flatnonzero(in_set[site_data.train.row]))
+                policy.check_rare_features(plan, rows, site_data.features, curve_parts, where)
         if len(site_data.train):
             check_filled_levels(table, encoding, row_folds, selection.n_folds)
         return folds

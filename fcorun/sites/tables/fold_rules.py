@@ -57,11 +57,12 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
     if table.labels is not None:
         kind = table.options.target_task.target_noun
         for label in np.unique(table.labels[training]).tolist():
-            part = np.where(training & (table.labels == label), fold, -1)
-            if not are_few(table.patients.count_parts(part, n_folds), least).any():
+            rows = training & (table.labels == label)
+            if not are_few(_count_in_folds(table, rows, fold, n_folds, table.uploads_by_client), least).any():
                 continue
-            sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{_WHERE}, "
-                        f"{table.allowed('min_cell')}: plan fewer folds")  # fmt: skip
+            of_client = " of a client" if table.uploads_by_client else ""
+            sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{of_client}"
+                        f"{_WHERE}, {table.allowed('min_cell')}: plan fewer folds")  # fmt: skip
             obstacles.add([OwnTableError(f"{sentence} ({kind} '{label}')", sentence)])
     for name in table.kinds:
         obstacles.add(_find_few(table, name, _list_cells(table, name), fold, n_folds))
@@ -84,9 +85,14 @@ class _Cell(NamedTuple):
     rule: str
 
 
-def _count_in_folds(table: SiteTable, rows: np.ndarray, fold: np.ndarray, n_folds: int) -> np.ndarray:
-    """Return how many patients the training rows of a mask stand for, of each client in each fold, (M, K)."""
-    part = np.where(rows, table.client_rows.client_index * n_folds + fold, -1)
+def _count_in_folds(
+    table: SiteTable, rows: np.ndarray, fold: np.ndarray, n_folds: int, by_client: bool = True
+) -> np.ndarray:
+    """Return how many patients the training rows of a mask stand for, of each client in each fold, (M, K).
+
+    Without ``by_client`` the rows of all clients together are those of the first one.
+    """
+    part = np.where(rows, table.client_rows.client_index * by_client * n_folds + fold, -1)
     return table.patients.count_parts(part, len(table.clients) * n_folds).reshape(-1, n_folds)
 
 

@@ -123,16 +123,17 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
             obstacles.add([error])
     # A target of three numbers, one of which few training rows have, where intervals are planned: at a model of 0, the
     # Hessian, the gradient and the squared scores are three sums of features, weighted by 1, r and r^2 for residuals r.
-    # They tell the sums over the rows of each of three values.
+    # They tell the sums over the rows of each of three values, of all rows, and of a client whose sums are told.
     if plan.infer is not None and options.target_task.is_quantity:
-        training = table.masks[0]
-        values = np.unique(table.rows.y[training])
-        counts = [table.patients.count(training & (table.rows.y == value)) for value in values[:3]]
-        if len(values) == 3 and min(counts) < least:
-            error = UserError(f"'{options.target}' has three values, and one of them in fewer than {least} training "
-                              f"rows, {table.allowed('min_cell')}, which intervals would tell: "
-                              "plan without --infer, or leave the site out")  # fmt: skip
-            obstacles.add([error])
+        y = table.rows.y
+        for rows, _ in replace(table, fold=None).list_sums(table.uploads_by_client).list_sets(np.ones(len(y), bool)):
+            values, number = np.unique(y[rows], return_inverse=True)
+            if len(values) == 3 and min(table.patients.take(rows).count_parts(number, 3)) < least:
+                error = UserError(f"'{options.target}' has three values, and one of them in fewer than {least} "
+                                  f"training rows, {table.allowed('min_cell')}, which intervals would tell: "
+                                  "plan without --infer, or leave the site out")  # fmt: skip
+                obstacles.add([error])
+                break
     obstacles.raise_any()
 
 
