@@ -173,6 +173,47 @@ def test_two_plans_tell_no_visits_of_one_patient(first, n_visits, is_refused, tm
         run(plan_of(*SPLIT, *(unnamed if first else named)))
 
 
+@pytest.mark.parametrize(
+    ("drops", "weights", "is_refused"),
+    [
+        (False, (0.001, 25.0), True),
+        (False, (0.001, 0.001), False),
+        (True, (1.0, 1.0), False),
+        (True, (0.001, 0.001), True),  # the newer file has no such weight, so that one of the rows may outweigh all
+    ],
+)
+def test_two_plans_tell_no_row_of_a_large_weight(drops, weights, is_refused, tmp_path, monkeypatch):
+    """The difference of two weighted sums over files that differ by twelve rows is the one row that outweighs them."""
+    monkeypatch.chdir(tmp_path)
+    weight = np.where(np.arange(N) % 10, 1.0, 25.0)
+    weight[-12:], weight[-1] = weights
+    table = write_visits().assign(w=weight, split="train")
+    files = {"few.csv": table[:-12], "all.csv": table}
+    for name, rows in files.items():
+        rows.to_csv(name, index=False)
+    first, second = ("all.csv", "few.csv") if drops else ("few.csv", "all.csv")
+    run(plan_of(*SPLIT, "data.weight=w"), first)
+    with fails("12 rows of fewer than 10 patients are", "and were") if is_refused else nullcontext():
+        run(plan_of(*SPLIT, "data.weight=w"), second)
+    run(plan_of(*SPLIT, "data.ignore=[w]", "seed=1"), second)  # sums without weights
+
+
+@pytest.mark.parametrize("client", ["data.client=unit", "data.ignore=[patient,unit]"])
+def test_groups_of_an_earlier_plan_count_in_a_newer_file(client, tmp_path, monkeypatch):
+    """Twelve visits of one new patient: the newer plan does not read who they are, and its site does."""
+    monkeypatch.chdir(tmp_path)
+    unit = ["a"] * (N - 12) + ["b"] * 12
+    table = write_visits().assign(split="train", patient=[*range(N - 12), *[N] * 12], unit=unit)
+    table[:-12].to_csv("old.csv", index=False)
+    table.to_csv("new.csv", index=False)
+    table.assign(patient=range(N)).to_csv("others.csv", index=False)
+    run(plan_of(*SPLIT, "data.group=patient", "data.ignore=[unit]"), "old.csv")
+    unnamed = plan_of(*SPLIT, "data.ignore=[patient]", client)
+    with fails("12 rows of fewer than 10 patients are training rows of", "this plan and were in no set"):
+        run(unnamed, "new.csv")
+    run(unnamed, "others.csv")
+
+
 # -- sums at models
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -300,8 +300,10 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     accepted = Acceptance.read(folder, plan.digest)
     state = state_folder(folder, plan)
     ledger = Ledger(accepted.policy.ledger_folder)
-    entry, columns = _prepare_entry(plan, unmasked.table, accepted, folder)
     wait_seconds = max(lock_seconds, _LEDGER_SECONDS)
+    with ledger.locked(wait_seconds):
+        groups = ledger.list_groups()
+    entry, columns = _prepare_entry(plan, unmasked.table, accepted, folder, groups)
     unmasked.in_ledger = PlanInLedger(
         ledger,
         entry,
@@ -328,17 +330,19 @@ def find_differences(site: Site, folder: Path | None = None) -> list[str]:
     day = datetime.now(UTC).date().isoformat()
     options = replace(site.options, path=str(Path(site.options.path).expanduser().absolute()))
     accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
-    entry, columns = _prepare_entry(site.plan, site.table, accepted, folder)
-    return Ledger(site.policy.ledger_folder).find_differences(entry, columns, options.rename or {}, site.policy)
+    ledger = Ledger(site.policy.ledger_folder)
+    entry, columns = _prepare_entry(site.plan, site.table, accepted, folder, ledger.list_groups())
+    return ledger.find_differences(entry, columns, options.rename or {}, site.policy)
 
 
 def _prepare_entry(
-    plan: Plan, table: SiteTable, accepted: Acceptance, folder: Path | None
+    plan: Plan, table: SiteTable, accepted: Acceptance, folder: Path | None, groups: Collection[str]
 ) -> tuple[LedgerEntry, Mapping[str, Any]]:
-    """Return the entry of a plan in the ledger, without tokens, and the columns that the plan reads."""
+    """Return the entry of a plan in the ledger, without tokens, and the columns that the plan or the ledger reads."""
     options = accepted.options
     sets, labels = divide_rows(plan, table)
     group = plan.shared_options.group or ""
+    weight = plan.shared_options.weight or ""
     entry = LedgerEntry(
         plan=plan.digest,
         title=f"{plan.shared_options.target} over {Path(options.path).name}",
@@ -352,8 +356,10 @@ def _prepare_entry(
         codes=number_codes(table, options),
         by_client=table.sums_by_client,
         group=options.own_names.get(group, group),
+        weight_column=options.own_names.get(weight, weight),
+        weights=table.rows.weight,
     )
-    return entry, list_read_columns(table, options, accepted.policy.row_id)
+    return entry, list_read_columns(table, options, accepted.policy.row_id, groups)
 
 
 def state_folder(folder: Path, plan: Plan) -> Path:

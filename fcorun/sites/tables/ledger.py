@@ -3,7 +3,8 @@
 Two honest plans whose sets differ by one row hand over this row, as the difference of two sums. So a site answers a
 plan only if each *cell*, the rows that lie in the same released sets of all plans, is empty or has ``policy.min_rows``
 rows. A plan is refused for the cells that it makes; smaller cells that were there before are no reason. Where any of
-the plans names patients by ``data.group``, a cell has as many of them, too, by the cells of each such column.
+the plans names patients by ``data.group``, a cell has as many of them, too, by the cells of each such column, which is
+read of each file that has one. Where the plan has weights, rows count by them, too.
 
 Identity of rows. The ledger knows the files that plans have read, each by the digest of its bytes. Columns have the
 names of the owner's file, whatever plans call them. Rows of one file are known by their place. A row of another file is
@@ -48,6 +49,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
+from fcorun.sites.tables.ledger_patients import count_patients, list_patients
 from fcorun.sites.tables.ledger_rows import ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
@@ -102,6 +104,10 @@ class Ledger:
             raise OwnerError(f"the ledger {path} cannot be read ({error}): restore it from a copy, or move "
                              f"{self.folder} away, which forgets all plans that your sites have answered",
                              _BROKEN) from error  # fmt: skip
+
+    def list_groups(self) -> set[str]:
+        """Return the columns of files that name patients in any plan."""
+        return {entry.group for entry in self.read()} - {""}
 
     def find_differences(
         self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str], policy: Policy
@@ -212,8 +218,14 @@ class Ledger:
         lines = [f"ledger {self.folder}"]
         for entry in entries:
             lines += entry.describe()
-        sizes = np.bincount(_number_cells(_identify_rows(entries)[0]))
-        lines.append(f"cells of rows in the same sets of all plans: {len(sizes)}, the smallest of {sizes.min()} rows")
+        labels, numbers = _identify_rows(entries)
+        cells = _number_cells(labels)
+        sizes = np.bincount(cells)
+        n_patients = count_patients(cells, list_patients(entries, numbers)).min()
+        few = f", or {n_patients:.4g} patients" if n_patients < sizes.min() else ""
+        lines.append(
+            f"cells of rows in the same sets of all plans: {len(sizes)}, the smallest of {sizes.min()} rows{few}"
+        )
         return lines
 
     @contextmanager
@@ -400,54 +412,29 @@ def _number_cells(labels: np.ndarray) -> np.ndarray:
     return pd.DataFrame(labels).groupby(list(range(labels.shape[1]))).ngroup().to_numpy()
 
 
-def _list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray]) -> list[Patients]:
-    """Return the patients of all rows: rows by themselves, and by each column that is the group of a plan.
-
-    Args:
-        numbers: the number of each row of a file among all rows, by its reading.
-    """
-    n_rows = 1 + max((int(number.max(initial=_NO_ROW)) for number in numbers.values()), default=_NO_ROW)
-    patients = [Patients()]
-    for name in sorted({entry.group for entry in entries} - {""}):
-        patient = np.arange(n_rows)  # of rows of a file whose groups no plan has read
-        readers = [entry for entry in entries if name in entry.tokens]
-        if readers:
-            rows = np.concatenate([numbers[entry.reading] for entry in readers])
-            tokens = np.concatenate([entry.tokens[name] for entry in readers])
-            patient[rows] = n_rows + np.unique(tokens, return_inverse=True)[1]
-        patients.append(Patients(number=patient))
-    return patients
-
-
-def _count_patients(cells: np.ndarray, patients: Sequence[Patients]) -> np.ndarray:
-    """Return for how many patients each cell of rows stands, the least number by any column of groups."""
-    n_cells = int(cells.max(initial=-1)) + 1
-    return np.min([of_column.count_parts(cells, n_cells) for of_column in patients], axis=0)
-
-
 def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[str]:
     """Return a sentence for each cell of fewer than ``min_rows`` rows or patients that the last plan makes.
 
     A plan that divides a file as an earlier one did, and reads no new column of the file, makes none. A cell that was
-    there before is not made by the plan, and neither is a whole set of the plan, whose size other rules bound.
+    there before is not made by the plan.
     """
     *earlier, newest = entries
+    if not earlier:
+        return []
     alike = [entry for entry in earlier if entry.reading == newest.reading and entry.sets == newest.sets]
     if not newest.tokens and any(np.array_equal(entry.labels, newest.labels) for entry in alike):
         return []
     labels, numbers = _identify_rows(entries)
     cells = _number_cells(labels)
     sizes = np.bincount(cells)
-    counts = _count_patients(cells, _list_patients(entries, numbers))
-    n_in_set = np.bincount(labels[:, -1])
+    counts = count_patients(cells, list_patients(entries, numbers))
     unchanged = _find_unchanged(earlier, numbers, cells)
     sentences = []
     for cell in np.flatnonzero(counts < min_rows).tolist():
+        if cell in unchanged:
+            continue
         row = int((cells == cell).argmax())
         label = int(labels[row, -1])
-        is_whole_set = label != IN_NO_SET and sizes[cell] == n_in_set[label]
-        if cell in unchanged or is_whole_set:
-            continue
         sets = []
         for plan in _explain_cell(labels == labels[row], int(sizes[cell])):
             entry = entries[plan]
@@ -469,7 +456,8 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
     are no reason.
     """
     *earlier, newest = entries
-    earlier = [entry for entry in earlier if entry.codes.keys() & newest.codes.keys()]
+    if not any(entry.codes.keys() & newest.codes.keys() for entry in earlier):
+        return []
     if all(entry.reading == newest.reading for entry in entries):
         numbers = {newest.reading: np.arange(len(newest.labels))}
     else:
@@ -479,7 +467,7 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
         return values[entry.is_training][numbers[entry.reading][entry.is_training].argsort()]
 
     rows = sort_training_rows(newest, numbers[newest.reading])
-    patients = [of_column.take(rows) for of_column in _list_patients(entries, numbers)]
+    patients = [of_column.take(rows) for of_column in list_patients(entries, numbers)]
     alike = [entry for entry in earlier if np.array_equal(sort_training_rows(entry, numbers[entry.reading]), rows)]
     sentences = []
     for name in newest.codes:
@@ -509,7 +497,7 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
 def _count_alike(codings: Sequence[np.ndarray], patients: Sequence[Patients]) -> np.ndarray:
     """Return for how many patients the rows stand that are like each row, (n,), in all columns of arrays of n lines."""
     cells = _number_cells(np.column_stack(codings))
-    return _count_patients(cells, patients)[cells]
+    return count_patients(cells, patients)[cells]
 
 
 def keep_fills(

@@ -40,6 +40,8 @@ class LedgerEntry:
         by_client: whether sums of single clients leave.
         group: the column of the file whose values the plan takes for patients; "": none.
         tokens: the tokens of columns that no earlier entry on the same reading has, (N,) by column.
+        weight_column, weights: the column of the file with the weights of the rows, and these, (N,); "" and None of a
+            plan without weights, and of an entry that was read, because no file of the ledger has them.
     """
 
     plan: str
@@ -58,6 +60,8 @@ class LedgerEntry:
     by_client: bool = False
     group: str = ""
     tokens: Mapping[str, np.ndarray] = field(default_factory=dict)
+    weight_column: str = ""
+    weights: np.ndarray | None = None
 
     def has_same_sets(self, other: "LedgerEntry") -> bool:
         """Return whether the other entry has the same rows in the same sets, of the same plan at the same site."""

@@ -86,13 +86,16 @@ def number_codes(table: SiteTable, options: SiteOptions) -> dict[str, np.ndarray
     return codes
 
 
-def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None) -> dict[str, Any]:
+def list_read_columns(
+    table: SiteTable, options: SiteOptions, row_id: str | None, groups: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the columns of a site's table that a plan reads, each of N cells, by their names in the file.
 
     The cells are those of the file: a value that is rare in one plan, and hidden there, may not be so in the next.
 
     Args:
         row_id: the column of the file that names a row; None: there is none.
+        groups: columns that name patients in earlier plans, which are read, too, if the file has them.
 
     Raises OwnTableError if the file has no such column.
     """
@@ -109,11 +112,15 @@ def list_read_columns(table: SiteTable, options: SiteOptions, row_id: str | None
         y = np.abs(y)  # the sign is the event
     columns[shared.target] = pd.Series(y)
     columns = {options.own_names.get(name, name): column for name, column in columns.items()}
-    if row_id is not None:
+    groups = [name for name in groups if name not in columns]
+    further = [*groups, *([] if row_id is None else [row_id])]
+    if further:
         file = find_file(options.path)
         where = f"data.path={options.path}"
         file_options = options.file_options()
-        parsed = read_named_columns(file, detect_ending(file, where), None, [row_id], where=where, options=file_options)
+        parsed = read_named_columns(file, detect_ending(file, where), None, further, where=where, options=file_options)
+        columns |= {name: parsed.frame[name] for name in groups if name in parsed.frame}
+    if row_id is not None:
         if row_id not in parsed.frame:
             public = "the file of this site lacks the column that policy.row_id of its owner names"
             suggestion = suggest_name(row_id, list(map(str, parsed.frame.columns)))

@@ -1,0 +1,58 @@
+"""The patients of the rows of a ledger, by whom the cells of plans count.
+
+The ledger holds no weight. A row that the file of the last plan lacks has the weight of a row there with an equal token
+of the column. Rows whose weight no row there has count as one patient, because one of them may outweigh all others.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fcorun.sites.plan.patients import Patients
+from fcorun.sites.tables.ledger_entry import LedgerEntry
+
+
+def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray]) -> list[Patients]:
+    """Return the patients of all rows: rows by themselves, and by each column that is the group of a plan.
+
+    They have the weights of the last plan.
+
+    Args:
+        numbers: the number of each row of a file among all rows, by its reading.
+    """
+    n_rows = 1 + max((int(number.max(initial=-1)) for number in numbers.values()), default=-1)
+    weight = None
+    if entries and entries[-1].weights is not None:
+        weight = _find_weights(entries, numbers, n_rows)
+    patients = []
+    for name in sorted({entry.group for entry in entries} | {""}):
+        patient = np.arange(n_rows)  # of rows of a file without the column
+        readers = [entry for entry in entries if name in entry.tokens]
+        if readers:
+            rows = np.concatenate([numbers[entry.reading] for entry in readers])
+            tokens = np.concatenate([entry.tokens[name] for entry in readers])
+            patient[rows] = n_rows + np.unique(tokens, return_inverse=True)[1]
+        if weight is not None:
+            patient[np.isnan(weight)] = 2 * n_rows
+        patients.append(Patients(None if weight is None else np.nan_to_num(weight, nan=1.0), patient))
+    return patients
+
+
+def _find_weights(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+    """Return the weight of each row by the last plan, (n_rows,); NaN of a row whose weight its file lacks."""
+    import pandas as pd
+
+    newest = entries[-1]
+    tokens = {entry.reading: entry.tokens[name] for entry in entries if (name := newest.weight_column) in entry.tokens}
+    of_token = pd.Series(newest.weights).groupby(tokens[newest.reading]).first()  # equal tokens are equal weights
+    weight = np.ones(n_rows)  # rows of plans that have not read the column are in sums without these weights
+    for reading, of_file in tokens.items():
+        weight[numbers[reading]] = of_token.reindex(of_file).to_numpy()
+    weight[numbers[newest.reading]] = newest.weights
+    return weight
+
+
+def count_patients(cells: np.ndarray, patients: Sequence[Patients]) -> np.ndarray:
+    """Return for how many patients each cell of rows stands, the least number by any column of groups."""
+    n_cells = int(cells.max(initial=-1)) + 1
+    return np.min([of_column.count_parts(cells, n_cells) for of_column in patients], axis=0)
