@@ -126,8 +126,24 @@ def test_small_folds_are_refused_before_anything_is_sent():
     with fails("client 'a' has fewer than 10 training rows in a fold, or in all others", "plan fewer folds"):
         check(selection_of("data.ignore=[ward]", folds=7))
     change(part=first(55, values=("x", "y")))
-    with fails("client 'a' has fewer than 10 training rows in a fold", "mark more of its rows"):
+    with fails("client 'a' has fewer than 10 training rows in a fold", "mark other folds in the column"):
         check(selection_of("data.fold=part", "data.fold_names=[x,y]", "data.ignore=[ward]"))
+
+
+def test_few_values_in_a_marked_fold_name_cures_that_help():
+    """Six rows of a fold have a value; other marks and no column help, and neither fewer folds nor other fills."""
+    row = np.arange(60)
+    bmi = pd.read_csv("a.csv")["bmi"].where((row % 2 == 1) | (row < 12))
+    change(part=np.where(row % 2, "q", "p"), bmi=bmi, w=1.0)
+    plan = selection_of(
+        "data.fold=part", "data.fold_names=[p,q]", "data.weight=w", "data.missing=mean", "data.ignore=[ward]"
+    )
+    with fails(
+        "column 'bmi' has values in too few training rows of a client in fold 1, or in all others, which count like "
+        "fewer than 10 patients, the least that policy.min_rows of this site allows, where rows count by data.weight=w: "
+        "mark other folds in the column of data.fold, or data.ignore=[bmi] (rows with a value)"
+    ):
+        check(plan)
 
 
 def test_rare_classes_and_levels_of_folds_are_refused_before_anything_is_sent():

@@ -67,14 +67,22 @@ def take_subset(
     return RowSubset(subset, x, train_rows, validation_rows)
 
 
+def suggest_folds(are_marked: bool, by: str = "rows", verb: str = "give") -> str:
+    """Return what makes other folds, in words: other marks in a column, or options of folds that are drawn ``by``."""
+    if are_marked:
+        return "mark other folds in the column of `data.fold`"
+    return f"{verb} fewer folds, or `by=rows`" if by == "clients" else f"{verb} fewer folds"
+
+
 def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
     """Raise UserError where a class of the training rows has no row in ``train``."""
     missing = np.setdiff1d(data.train.y, data.train.y[train])
     if data.classes and len(missing):
         n_rows = int((data.train.y == missing[0]).sum())
+        cure = suggest_folds(data.train.fold is not None, by="clients")
         raise UserError(f"class '{data.classes[int(missing[0])]}' has {n_rows} of {len(data.train.y):,} training rows, "
-                        "and none is among the rows that are left in a fold or a half: give `by=rows` or fewer "
-                        "folds, or leave out classes with so few rows")  # fmt: skip
+                        f"and none is among the rows that are left in a fold or a half: {cure}, or leave out classes "
+                        "with so few rows")  # fmt: skip
 
 
 def restandardize_rows(data: FederatedData, train: Bool[np.ndarray, " N"], known: Bool[np.ndarray, " N"]) -> Any:

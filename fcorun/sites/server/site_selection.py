@@ -10,6 +10,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.datasets.subset import suggest_folds
 from fcorun.data.rows.rows import sum_in_order
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.data.tables.scaling import Scaling
@@ -169,9 +170,9 @@ def plan_site_selection(
     experiment = prepared.experiment
     data = prepared.data
     path = build_path(experiment, data, select.points, select.range)
-    counts = _ask_for_folds(select, connections, data)
-    grouped = data.train.group is not None
     fold_names = sorted(getattr(experiment.data, "fold_names", None) or ())
+    counts = _ask_for_folds(select, connections, data, are_marked=bool(fold_names))
+    grouped = data.train.group is not None
     select = replace(select, **vars(select.resolve(data.n_clients, fold_names, grouped)))
     for name, k in select.folds_by_name.items():
         weights = None
@@ -180,7 +181,14 @@ def plan_site_selection(
         sizes = counts.train[:, k]
         held_out = counts.held_out[:, k]
         check_subset_clients(
-            experiment, data.client_names, name, by=select.by, sizes=sizes, held_out=held_out, weights=weights
+            experiment,
+            data.client_names,
+            name,
+            by=select.by,
+            sizes=sizes,
+            held_out=held_out,
+            weights=weights,
+            are_marked=bool(fold_names),
         )
     study = Study.create(
         prepared,
@@ -207,7 +215,9 @@ def plan_site_selection(
     )
 
 
-def _ask_for_folds(select: PlannedSelection, connections: Connections, data: FederatedData) -> FoldCounts:
+def _ask_for_folds(
+    select: PlannedSelection, connections: Connections, data: FederatedData, are_marked: bool
+) -> FoldCounts:
     """Ask the sites for the numbers of rows in the folds. Raises UserError, which names a site, for other answers."""
     rows = data.train
     assert isinstance(rows, SiteRows)
@@ -231,12 +241,13 @@ def _ask_for_folds(select: PlannedSelection, connections: Connections, data: Fed
         for name, values in counts.to_arrays().items():
             total = arrays.setdefault(name, np.zeros((rows.n_clients, select.n_folds), values.dtype))
             total[clients] = values
+    cure = suggest_folds(are_marked, select.by, verb="plan")
     for k in range(select.n_folds):
         missing = np.flatnonzero(~np.delete(has_class, k, axis=0).any(axis=0))
         if has_events and (len(missing) or not has_class[k, 0]):
             where = "leaves" if len(missing) else "holds out"
-            raise UserError(f"no event is among the rows that fold {k + 1} {where}: plan fewer folds, or by=rows")
+            raise UserError(f"no event is among the rows that fold {k + 1} {where}: {cure}")
         if len(missing):
             raise UserError(f"class '{data.classes[missing[0]]}' is missing among the rows that fold {k + 1} leaves: "
-                            "plan by=rows, or leave out classes with so few rows")  # fmt: skip
+                            f"{cure}, or leave out classes with so few rows")  # fmt: skip
     return FoldCounts(**arrays)

@@ -274,7 +274,7 @@ def fit_fold(columns: tuple[Column, ...], missing: MissingPolicy, counts: Arrays
     for column, description in zip(columns, _read_counts(columns, counts), strict=True):
         if not description.n_values:
             raise UserError(f"column '{column.name}' has no value in the rows that are left in a fold: "
-                            f"data.ignore=[{column.name}] leaves it out, and fewer folds may help")  # fmt: skip
+                            f"data.ignore=[{column.name}] leaves it out, and other folds may help")  # fmt: skip
         fit = column.fit_part(description, missing)
         if fit.fill is None:
             fills.append(_NO_FILL)

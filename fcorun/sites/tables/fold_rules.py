@@ -45,14 +45,13 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
         for m in np.flatnonzero(table.n_rows[:, 0]).tolist():
             k = int(counts[m].argmin())
             if counts[m, k] < table.policy.min_rows:
-                cure = "mark more of its rows" if plan.shared_options.fold else "plan fewer folds"
                 in_fold = training & (index == m) & (fold == k)
-                obstacles.add([make_few_rows_error(table, m, in_fold, f"training rows{_WHERE}", cure)])
+                obstacles.add([make_few_rows_error(table, m, in_fold, f"training rows{_WHERE}", table.fold_cure)])
     if table.options.target_task.has_events:  # a client without events passes
         counts = _count_in_folds(table, training & (table.rows.y > 0), fold, n_folds)
         for m in np.flatnonzero(are_few(counts, least).any(axis=1)):
-            few_events = (f"client '{table.clients[m]}' has fewer than {least} events{_WHERE}, "
-                          f"{table.allowed('min_cell')}: plan fewer folds, or leave the client out")  # fmt: skip
+            few = table.describe_few("min_cell", f"events{_WHERE}")
+            few_events = f"client '{table.clients[m]}' has {few}: {table.fold_cure}, or leave the client out"
             obstacles.add([UserError(few_events)])
     if table.labels is not None:
         kind = table.options.target_task.target_noun
@@ -61,8 +60,8 @@ def check_folds(plan: Plan, table: SiteTable, fold: np.ndarray) -> None:
             if not are_few(_count_in_folds(table, rows, fold, n_folds, table.uploads_by_client), least).any():
                 continue
             of_client = " of a client" if table.uploads_by_client else ""
-            sentence = (f"a {kind} of '{table.options.target}' has fewer than {least} training rows{of_client}"
-                        f"{_WHERE}, {table.allowed('min_cell')}: plan fewer folds")  # fmt: skip
+            few = table.describe_few("min_cell", f"training rows{of_client}{_WHERE}")
+            sentence = f"a {kind} of '{table.options.target}' has {few}: {table.fold_cure}"
             obstacles.add([OwnTableError(f"{sentence} ({kind} '{label}')", sentence)])
     for name in table.kinds:
         obstacles.add(_find_few(table, name, _list_cells(table, name), fold, n_folds))
@@ -77,12 +76,14 @@ class _Cell(NamedTuple):
         for_owner: the content, as the owner may see it.
         rows: the mask of the rows, (N,).
         rule: the rule of the policy on their number.
+        follows_missing: whether another ``data.missing`` has other cells.
     """
 
     content: str
     for_owner: str
     rows: np.ndarray
     rule: str
+    follows_missing: bool = False
 
 
 def _count_in_folds(
@@ -105,7 +106,7 @@ def check_filled_levels(table: SiteTable, encoding: Encoding, fold: np.ndarray, 
         if column.has_levels and column.fill is not None:
             values = table.columns[column.name]
             rows = is_missing(values) | (table.code_levels(column.name) == column.fill)
-            cell = _Cell("a level", f"level '{column.fill}'", rows, "min_cell")
+            cell = _Cell("a level", f"level '{column.fill}'", rows, "min_cell", follows_missing=True)
             for error in _find_few(table, column.name, iter([cell]), fold, n_folds):
                 raise error
 
@@ -118,9 +119,12 @@ def _find_few(
         least = getattr(table.policy, cell.rule)
         few = np.argwhere(are_few(_count_in_folds(table, cell.rows & table.masks[0], fold, n_folds), least))
         if len(few):
-            sentence = (f"column '{name}' has {cell.content} in fewer than {least} training rows of a client in fold "
-                        f"{few[0][1] + 1}, or in all others, {table.allowed(cell.rule)}: "
-                        f"plan fewer folds, another data.missing, or data.ignore=[{name}]")  # fmt: skip
+            in_words = table.describe_few(
+                cell.rule, f"training rows of a client in fold {few[0][1] + 1}, or in all others"
+            )
+            another = ", another data.missing" if cell.follows_missing else ""
+            sentence = (f"column '{name}' has {cell.content} in {in_words}: {table.fold_cure}{another}, or "
+                        f"data.ignore=[{name}]")  # fmt: skip
             yield OwnTableError(f"{sentence} ({cell.for_owner})", sentence)
             return
 
@@ -133,10 +137,11 @@ def _list_cells(table: SiteTable, name: str) -> Iterator[_Cell]:
     """
     has_gap = is_missing(table.columns[name])
     has_indicator = table.options.missing == "indicator" and bool(table.gap_counts[name][:, 0].any())
-    if has_gap.any() and (name in table.number_columns or has_indicator):  # else the values are all rows
-        yield _Cell("values", "rows with a value", ~has_gap, "min_rows")
+    is_number = name in table.number_columns
+    if has_gap.any() and (is_number or has_indicator):  # else the values are all rows
+        yield _Cell("values", "rows with a value", ~has_gap, "min_rows", follows_missing=not is_number)
     if has_indicator:
-        yield _Cell("gaps", "rows with a gap", has_gap, "min_rows")
+        yield _Cell("gaps", "rows with a gap", has_gap, "min_rows", follows_missing=True)
     if name not in table.level_counts or name in table.rarer_counts:
         return
     levels = table.code_levels(name)

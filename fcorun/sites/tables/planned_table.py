@@ -111,7 +111,7 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
             where = ""
             if few.is_difference and table.fold is not None:
                 where = " of a fold"
-                cure = f"plan fewer folds, {cure}"
+                cure = f"{table.fold_cure}, {cure}"
             elif few.is_difference:
                 where = " without weight"
                 cure = f"plan without data.weight, {cure}"
@@ -129,9 +129,9 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
         for rows, _ in replace(table, fold=None).list_sums(table.uploads_by_client).list_sets(np.ones(len(y), bool)):
             values, number = np.unique(y[rows], return_inverse=True)
             if len(values) == 3 and min(table.patients.take(rows).count_parts(number, 3)) < least:
-                error = UserError(f"'{options.target}' has three values, and one of them in fewer than {least} "
-                                  f"training rows, {table.allowed('min_cell')}, which intervals would tell: "
-                                  "plan without --infer, or leave the site out")  # fmt: skip
+                few = table.describe_few("min_cell", "training rows")
+                error = UserError(f"'{options.target}' has three values, and one of them in {few}, which intervals "
+                                  "would tell: plan without --infer, or leave the site out")  # fmt: skip
                 obstacles.add([error])
                 break
     obstacles.raise_any()
@@ -224,8 +224,8 @@ def check_events(table: SiteTable) -> None:
     minimum = table.policy.min_cell
     events = table.count_patients(table.rows.y > 0)
     for m, split in zip(*np.nonzero(are_few(events, minimum)), strict=True):
-        raise UserError(f"client '{table.clients[m]}' has fewer than {minimum} events among its {SPLITS[split]} rows, "
-                        f"{table.allowed('min_cell')}: give other data.validation and "
+        few = table.describe_few("min_cell", f"events among its {SPLITS[split]} rows")
+        raise UserError(f"client '{table.clients[m]}' has {few}: give other data.validation and "
                         "data.test, or leave the client out")  # fmt: skip
     if table.masks[0].any() and not events[:, 0].any():
         raise UserError("all training rows of this site are censored, so that they have no part in a partial "
@@ -283,6 +283,6 @@ def check_classes_of_trained_clients(table: SiteTable) -> None:
         for of_clients, rows in sets.items():
             counts = [table.patients.count(rows & (table.rows.y == label)) for label in np.unique(table.rows.y[rows])]
             if min(counts) < minimum:
-                raise UserError(f"a class of '{table.options.target}' has fewer than {minimum} {split} rows of clients "
-                                f"{of_clients} training rows, {table.allowed('min_cell')}: plan an algorithm "
+                few = table.describe_few("min_cell", f"{split} rows of clients {of_clients} training rows")
+                raise UserError(f"a class of '{table.options.target}' has {few}: plan an algorithm "
                                 "without personal models, or hold out other clients")  # fmt: skip

@@ -262,10 +262,11 @@ def check_curve(table: SiteTable, column: SplineColumn) -> None:
             counts_alone = is_difference or split > 0
             if not any(tells_few(values, patients, least, counts_alone) for values in functions):
                 continue
+            other_folds = "" if table.fold is None else f"{table.fold_cure}, "
             raise UserError(f"few {split_name} rows of this site, or of a client or fold here, lie beyond a knot of "
                             f"'{column.name}' or outweigh all others there: its spline would tell them, as fewer "
                             f"than {least} equal rows, {table.allowed('min_cell')}: give fewer knots in "
-                            "data.splines of the plan, fewer folds, hold out other rows, or leave "
+                            f"data.splines of the plan, {other_folds}hold out other rows, or leave "
                             f"'{column.name}' out of it")  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, abbreviate, suggest_name
+from fcorun.base.errors import UserError, abbreviate, suggest_name, word
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.datasets.subset import suggest_folds
 from fcorun.data.tables.cells import has_numpy_numbers, is_missing, to_level_names
 from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, are_counts, read_metadata
 from fcorun.data.tables.columns import Column
@@ -203,6 +204,19 @@ class SiteTable:
         columns = [f"data.{role}={name}" for role in ("weight", "group") if (name := getattr(self.options, role))]
         counted = f", where rows count by {' and '.join(columns)}" if columns else ""
         return f"the least that policy.{rule} of this site allows{counted}"
+
+    def describe_few(self, rule: str, rows: str) -> str:
+        """Return in words that ``rows``, as they are called, stand for fewer patients than a rule allows."""
+        least = getattr(self.policy, rule)
+        few = f"fewer than {least} {rows}"
+        if self.options.weight or self.options.group:
+            few = f"too few {rows}, which count like fewer than {least} patients"
+        return f"{few}, {self.allowed(rule)}"
+
+    @property
+    def fold_cure(self) -> str:
+        """What makes other folds, in words."""
+        return word(suggest_folds(self.options.fold is not None, verb="plan"))
 
     def count_in_hessian(self, selected: np.ndarray) -> tuple[float, list[float]]:
         """Return how many patients a Hessian of the selected training rows has, and that of each client with some.
@@ -507,8 +521,8 @@ def _find_gaps(table: SiteTable) -> Iterator[UserError]:
                 rule = "min_rows" if split == 0 and (missing == "indicator" or is_number) else "min_cell"
                 least = getattr(table.policy, rule)
                 if counts[m, split] < least:
-                    yield UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in fewer than {least} "
-                                    f"{ROWS[split]} rows, {table.allowed(rule)}: "
+                    few = table.describe_few(rule, f"{ROWS[split]} rows")
+                    yield UserError(f"client '{table.clients[m]}' has {cells} of '{column}' in {few}: "
                                     f"add '{column}' to data.ignore of the plan")  # fmt: skip
 
 
@@ -533,8 +547,8 @@ def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]
             yield error
         has_value = ~is_missing(table.columns[name])
         if are_few(table.patients.count(table.masks[0] & has_value), table.policy.min_cell):
-            yield UserError(f"column '{name}' has values in fewer than {table.policy.min_cell} training rows, "
-                            f"{table.allowed('min_cell')}: add '{name}' to data.ignore of the plan")  # fmt: skip
+            few = table.describe_few("min_cell", "training rows")
+            yield UserError(f"column '{name}' has values in {few}: add '{name}' to data.ignore of the plan")
     minimum = table.policy.min_cell
     target = table.options.target
     kind = table.options.target_task.target_noun
@@ -552,7 +566,7 @@ def _find_small_sets(table: SiteTable, has_targets: bool) -> Iterator[UserError]
         counts = table.patients.count_parts(np.where(mask, part, -1), len(labels) * n_clients)
         for label in labels[are_few(counts.reshape(len(labels), n_clients), minimum).any(axis=1)].tolist():
             of_client = " of a client" if by_client else ""
-            few = (f"has fewer than {minimum} {rows} rows{of_client}, {table.allowed('min_cell')}: "
+            few = (f"has {table.describe_few('min_cell', f'{rows} rows{of_client}')}: "
                    "leave the site out, hold out other rows, or have the site's owner allow fewer, min_cell in "
                    "the file of policy=FILE")  # fmt: skip
             yield OwnTableError(f"the {kind} '{label}' {of_target} {few}", f"a {kind} {of_target} {few}")

@@ -12,7 +12,7 @@ from fcorun.base.cohorts import fixed_cohort_size
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.subset import check_classes
+from fcorun.data.datasets.subset import check_classes, suggest_folds
 from fcorun.data.tables.splits import find_mixed_group
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Algorithm
@@ -263,6 +263,8 @@ def check_subsets(
             of them.
     """
     train = data.train
+    are_marked = train.fold is not None
+    cure = suggest_folds(are_marked, by)
     if by == "clients":
         for name in experiment.reg.per_client or {}:
             raise UserError(
@@ -283,19 +285,23 @@ def check_subsets(
         if data.target_task.has_events and not is_event[trained].any():
             raise UserError(
                 "no event is among the rows that are left in a fold or a half, and all training rows have "
-                f"{int(is_event.sum())}: give `by=rows` or fewer folds, or more rows"
+                f"{int(is_event.sum())}: {cure}, or add rows"
             )
         if data.target_task.has_events and held_out.any() and not is_event[held_out].any():
-            raise UserError(
-                f"{describe_subset(name)} holds out no event, so that its loss says nothing: give fewer folds, or "
-                "`by=rows`"
-            )
+            raise UserError(f"{describe_subset(name)} holds out no event, so that its loss says nothing: {cure}")
         weights = None
         if train.weight is not None:
             weights = train.sum_by_client(trained * train.weight), train.sum_by_client(held_out * train.weight)
         sizes, held_out_sizes = (train.sum_by_client(mask.astype(int)) for mask in (trained, held_out))
         check_subset_clients(
-            experiment, data.client_names, name, by=by, sizes=sizes, held_out=held_out_sizes, weights=weights
+            experiment,
+            data.client_names,
+            name,
+            by=by,
+            sizes=sizes,
+            held_out=held_out_sizes,
+            weights=weights,
+            are_marked=are_marked,
         )
 
 
@@ -308,6 +314,7 @@ def check_subset_clients(
     sizes: Int[np.ndarray, " M"],
     held_out: Int[np.ndarray, " M"],
     weights: tuple[ByClient, ByClient] | None,
+    are_marked: bool,
 ) -> None:
     """Refuse a subset with too few clients, or too little weight, from the numbers of rows of each client alone.
 
@@ -316,6 +323,7 @@ def check_subset_clients(
         subset: the name of the subset.
         sizes, held_out: the numbers of rows that each client trains on, and that it holds out.
         weights: the sums of the weights of these rows; None: rows have no weights.
+        are_marked: whether a column marks the folds.
 
     Raises:
         UserError: as ``check_subsets``.
@@ -324,14 +332,16 @@ def check_subset_clients(
     if weights is not None:
         weightless = np.flatnonzero((sizes > 0) & (weights[0] <= 0))
         if len(weightless):
+            cure = suggest_folds(True) if are_marked else "give `by=clients`"
             raise UserError(
-                f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: give "
-                "`by=clients`, or leave its rows of weight 0 out of the data"
+                f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: {cure}, "
+                "or leave its rows of weight 0 out of the data"
             )
         if held_out.any() and not weights[1].any():
+            cure = suggest_folds(are_marked, by)
             raise UserError(
-                f"{describe_subset(subset)}: all rows that it holds out have weight 0: give fewer folds, or leave "
-                "rows of weight 0 out of the data"
+                f"{describe_subset(subset)}: all rows that it holds out have weight 0: {cure}, or leave rows of weight "
+                "0 out of the data"
             )
     clients = [client for client, size in zip(names, sizes, strict=True) if size]
     if by == "rows" and len(clients) < len(sizes):  # its rows belong to few groups, or to one marked fold
@@ -374,7 +384,7 @@ def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
     for name, label in _list_one_class_folds(data, folds).items():
         raise UserError(
             f"`metric={metric}` ranks rows of two classes, and {name} holds out '{label}' only: give `metric=loss`, "
-            "or fewer folds"
+            f"or {suggest_folds(data.train.fold is not None)}"
         )
 
 
@@ -382,9 +392,9 @@ def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> 
     """Raise UserError if an outer fold of two classes holds out one of them only, so that its score says little."""
     if len(data.classes) == 2:
         for name, label in _list_one_class_folds(data, outer).items():
+            cure = suggest_folds(True) if data.train.fold is not None else "give fewer outer_folds"
             raise UserError(
-                f"{name} holds out '{label}' only, so that its score says nothing of the other class: give fewer "
-                "outer_folds"
+                f"{name} holds out '{label}' only, so that its score says nothing of the other class: {cure}"
             )
 
 
@@ -402,7 +412,8 @@ def warn_about_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
         rare = int(counts.argmin())
         warnings.append(
             f"{abbreviate(list(of_one_class))}: the rows held out are of one class only, so that the metric says "
-            f"nothing of the other there; '{data.classes[rare]}' has {counts[rare]} training rows: give fewer folds"
+            f"nothing of the other there; '{data.classes[rare]}' has {counts[rare]} training rows: "
+            f"{word(suggest_folds(data.train.fold is not None))}"
         )
     majority = describe_majority(data)
     if metric.endswith("val_accuracy") and majority:

@@ -80,7 +80,7 @@ class TrainingCells:
         for column in self.columns:
             if self.find_gaps(column)[train].all():
                 raise UserError(f"column '{column.name}' has no value in the rows that are left in a fold or a half: "
-                                f"`data.ignore=[{column.name}]` leaves it out, and fewer folds may help")  # fmt: skip
+                                f"`data.ignore=[{column.name}]` leaves it out, and other folds may help")  # fmt: skip
 
     def fit(self, train: Bool[np.ndarray, " N"]) -> dict[str, ColumnFit]:
         """Return what the rows ``train`` teach about each column. Raises UserError for a column without a value."""
