@@ -318,6 +318,23 @@ def test_check_prints_how_many_rows_have_the_rarer_value():
     assert "the rarest of its 3 values in" in lines["ward"]
 
 
+def test_check_prints_as_how_many_patients_the_rows_count():
+    """Pairs of rows are a patient, and five of the 15 of a fold weigh 3 times as much as the others."""
+    row = np.arange(60)
+    change(patient=row // 2, part=first(30, values=("p", "q")), w=np.where(row % 30 < 10, 1.5, 0.5), ward="x")
+    table = check(
+        selection_of("data.group=patient", "data.weight=w", "data.fold=part", "data.fold_names=[p,q]"),
+        Policy(min_rows=5, min_cell=3, alone="allow"),
+    )
+    lines = describe_site(table)
+    of_clients = lines.index("rows of each client: train, validation, test")
+    of_fold, of_all = 25**2 / (5 * 3**2 + 10), 50**2 / (2 * (5 * 3**2 + 10))
+    assert lines[of_clients + 1].split(maxsplit=1)[1] == f"60, 0, 0; like {of_all:.4g}, 0, 0 patients"
+    assert lines[of_clients + 2] == "training rows of each client in each fold:"
+    assert lines[of_clients + 3].split(maxsplit=1)[1] == f"30, 30; like {of_fold:.4g}, {of_fold:.4g} patients"
+    assert any(line.split()[0] == "ward" and f"x (60, like {of_all:.4g} patients)" in line for line in lines)
+
+
 def test_check_warns_of_a_spline_that_would_be_refused_with_knots_of_the_site_itself():
     """The knots of all sites are known when the run begins, after the descriptions have left."""
     words = ("data.ranges={age: [0, 120]}", "data.ignore=[ward]")

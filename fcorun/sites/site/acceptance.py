@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +18,10 @@ from fcorun.data.tables.cells import coerce_numbers, to_level_names
 from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.data_warnings import warn_of_features, warn_of_targets, warn_target_units
 from fcorun.data.tables.splits import SPLITS
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
-from fcorun.sites.plan.site_options import Obstacles, SiteOptions
+from fcorun.sites.plan.site_options import OTHER, Obstacles, SiteOptions
 from fcorun.sites.site.site import Site
 from fcorun.sites.tables.ledger import Ledger
 from fcorun.sites.tables.ledger_entry import LedgerEntry
@@ -50,6 +51,8 @@ def site_folder(kit: Path) -> Path:
 def describe_site(site: Site) -> list[str]:
     """Return what the site has for the plan, as lines for its owner: columns, levels, clients with numbers of rows."""
     table = site.table
+    training = table.masks[0]
+    all_rows = np.ones(len(training), bool)
     lines = ["columns:"]
     for name, column in table.kinds.items():
         if name not in table.level_counts:
@@ -57,19 +60,26 @@ def describe_site(site: Site) -> list[str]:
             lines.append(f"  {name:24} {kind}{_describe_rare_value(table, name)}")
             continue
         rare = table.rare_levels(name)
-        counts = table.level_counts[name]
-        levels = [f"{level} ({count})" for level, count in sorted(counts.items()) if level not in rare]
+        codes = table.code_levels(name)
+        levels = []
+        for level in sorted(table.level_counts[name].keys() - rare):
+            levels.append(f"{level} ({table.describe_rows(training & (codes == level))})")
         if rare:
-            levels.append(f"other ({sum(counts[level] for level in rare)} rows of {len(rare)} rare levels)")
+            rows = table.describe_rows(training & np.isin(codes, OTHER), " rows")
+            levels.append(f"other ({rows} of {len(rare)} rare levels)")
         lines.append(f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}")
-    quantity = table.options.target_task.find_quantity(table.rows.y[table.masks[0]])
+    quantity = table.options.target_task.find_quantity(table.rows.y[training])
     if quantity is not None and len(quantity):
         low, middle, high = np.quantile(quantity, [0, 0.5, 1])
         lines.append(f"target {table.options.target}: training rows from {low:.4g} to {high:.4g}, median {middle:.4g}; "
                      "its unit must be that of all other sites, whose numbers no site sees")  # fmt: skip
     lines.append("rows of each client: " + ", ".join(SPLITS))
-    for name, counts in zip(table.clients, table.n_rows.tolist(), strict=True):
-        lines.append(f"  {name:24} {', '.join(map(str, counts))}")
+    lines += _describe_clients(table, table.n_rows, table.count_patients(all_rows))
+    if table.fold is not None:
+        lines.append("training rows of each client in each fold:")
+        folds = table.list_sums(by_client=True)
+        lines += _describe_clients(table, replace(folds, patients=Patients()).count_cells(all_rows),
+                                   folds.count_cells(all_rows))  # fmt: skip
     # of names in the file that differ in capitals or spaces; the server warns of those of all
     labels = np.unique(table.rows.y).tolist() if table.options.target_task.has_classes else []
     warnings = [*list_warnings(table), *warn_similar_names("labels", labels)]
@@ -79,19 +89,28 @@ def describe_site(site: Site) -> list[str]:
     return lines + [f"warning: {warning}" for warning in warnings]
 
 
+def _describe_clients(table: SiteTable, rows: np.ndarray, patients: np.ndarray) -> Iterator[str]:
+    """Yield the rows of each client in K sets, (M, K), and as how many patients they count where these are others."""
+    for name, of_rows, of_patients in zip(table.clients, rows.tolist(), patients.tolist(), strict=True):
+        like = f"; like {', '.join(f'{count:.4g}' for count in of_patients)} patients" if of_rows != of_patients else ""
+        yield f"  {name:24} {', '.join(f'{count:.0f}' for count in of_rows)}{like}"
+
+
 def _describe_rare_value(table: SiteTable, name: str) -> str:
     """Return in how many training rows a column has its rarest value, where it has few values."""
     column = table.kinds[name]
-    if name in table.rarer_counts:
-        text = f"; the rarer of its two values in {table.rarer_counts[name]} training rows of the file"
+    if name in table.rarer_rows:
+        text = f"; the rarer of its two values in {table.rarer_rows[name]}"
         return f"{text}: taken as constant" if name in table.constant else text
     if column is None:
         return ""
-    number = number_values(table.columns[name], column)[table.masks[0]]
-    counts = np.unique(number[number >= 0], return_counts=True)[1]
-    if not 2 <= len(counts) <= _FEW_VALUES:
+    number = np.where(table.masks[0], number_values(table.columns[name], column), -1)
+    counts = table.patients.count_parts(number, int(number.max(initial=-1)) + 1)
+    n_values = np.count_nonzero(counts)
+    if not 2 <= n_values <= _FEW_VALUES:
         return ""
-    return f"; the rarest of its {len(counts)} values in {counts.min()} training rows"
+    rarest = np.where(counts > 0, counts, np.inf).argmin()
+    return f"; the rarest of its {n_values} values in {table.describe_rows(number == rarest, ' training rows')}"
 
 
 def list_warnings(table: SiteTable) -> list[str]:

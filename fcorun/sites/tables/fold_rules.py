@@ -142,7 +142,7 @@ def _list_cells(table: SiteTable, name: str) -> Iterator[_Cell]:
         yield _Cell("values", "rows with a value", ~has_gap, "min_rows", follows_missing=not is_number)
     if has_indicator:
         yield _Cell("gaps", "rows with a gap", has_gap, "min_rows", follows_missing=True)
-    if name not in table.level_counts or name in table.rarer_counts:
+    if name not in table.level_counts or name in table.rarer_rows:
         return
     levels = table.code_levels(name)
     for level in sorted(table.coded_levels(name)):

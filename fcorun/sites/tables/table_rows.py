@@ -54,7 +54,8 @@ class SiteTable:
         keep: the columns that predictions repeat.
         fold: the fold, from 0, that holds out each training row in a selection, (N,), below 0 of other rows; None:
             there are none, or they depend on all sites.
-        rarer_counts: the training rows of the rarer value of each column of two values, as the file has them.
+        rarer_rows: how many training rows have the rarer value of each column of two values, as the file has them, in
+            words.
         constant: the columns that a rare value made constant.
         file_cells: the cells of the file in each column whose rare values are hidden, a pandas.Series by name.
         uploads_by_client: whether answers tell the uploads of single clients.
@@ -68,7 +69,7 @@ class SiteTable:
     client_rows: ClientRows
     keep: tuple[str, ...] = ()
     fold: np.ndarray | None = None
-    rarer_counts: Mapping[str, int] = field(default_factory=dict)
+    rarer_rows: Mapping[str, str] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
     file_cells: Mapping[str, Any] = field(default_factory=dict)
     uploads_by_client: bool = False
@@ -204,6 +205,12 @@ class SiteTable:
         columns = [f"data.{role}={name}" for role in ("weight", "group") if (name := getattr(self.options, role))]
         counted = f", where rows count by {' and '.join(columns)}" if columns else ""
         return f"the least that policy.{rule} of this site allows{counted}"
+
+    def describe_rows(self, rows: np.ndarray, name: str = "") -> str:
+        """Return the number of the rows in a mask, and of the patients as whom they count where these are others."""
+        patients = self.patients.count(rows)
+        like = f", like {patients:.4g} patients" if patients != rows.sum() else ""
+        return f"{rows.sum()}{name}{like}"
 
     def describe_few(self, rule: str, rows: str) -> str:
         """Return in words that ``rows``, as they are called, stand for fewer patients than a rule allows."""
@@ -355,7 +362,7 @@ def _hide_rare_values(table: SiteTable) -> SiteTable:
     training = table.masks[0]
     sets = table.list_sums(table.sums_by_client)
     mended = {}
-    rarer_counts = {}
+    rarer_rows = {}
     constant = set()
     first_rows = np.flatnonzero(training)[:_FIRST_ROWS]
     for name, column in table.kinds.items():
@@ -370,7 +377,7 @@ def _hide_rare_values(table: SiteTable) -> SiteTable:
         if pair is None:
             continue
         frequent, rare = pair
-        rarer_counts[name] = int((training & (number == rare)).sum())
+        rarer_rows[name] = table.describe_rows(training & (number == rare), " training rows of the file")
         new_number = number.copy()
         if any(sets.has_few(number == value, least) for value in pair):
             new_number[number != _GAP] = frequent
@@ -391,7 +398,7 @@ def _hide_rare_values(table: SiteTable) -> SiteTable:
     if mended:
         frame = frame.assign(**mended)
     rows = replace(table.rows, frame=frame)
-    return replace(table, rows=rows, rarer_counts=rarer_counts, constant=frozenset(constant), file_cells=file_cells)
+    return replace(table, rows=rows, rarer_rows=rarer_rows, constant=frozenset(constant), file_cells=file_cells)
 
 
 def number_values(series: Any, column: Column) -> np.ndarray:
