@@ -141,7 +141,8 @@ def score_splits(job: Job, data: FederatedData, solution: Arrays, models: Arrays
         return SplitResults(files, fixed_thresholds(experiment.settings.threshold) if has_number else None)
     thresholds = None
     if predictions[0].probability is not None:
-        thresholds = choose_thresholds(predictions, experiment.settings.threshold)
+        unweighted = experiment.data.describe_unweighted()
+        thresholds = choose_thresholds(predictions, experiment.settings.threshold, unweighted=unweighted)
         predictions = thresholds.apply(predictions)
     scores = tabulate_scores(predictions)
     files["scores.csv"] = csv_text(scores)

@@ -212,7 +212,7 @@ def test_limits_of_weights_and_a_wide_offset_give_warnings(tmp_path):
 
     (weight,) = warnings_of(weight="k", offset="o", weight_kind="sampling")
     assert "data.weight=k weighs" in weight
-    assert "scores.csv counts each row once, and features are standardized by the rows as they are" in weight
+    assert "scores, thresholds and curves of held-out rows count each row once, and features" in weight
     (wide,) = warnings_of(offset="days")
     assert wide.startswith("data.offset spans 364")
     assert wide.endswith("if it is an exposure such as days, give its logarithm")

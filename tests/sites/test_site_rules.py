@@ -140,8 +140,8 @@ def test_few_values_in_a_marked_fold_name_cures_that_help():
     )
     with fails(
         "column 'bmi' has values in too few training rows of a client in fold 1, or in all others, which count like "
-        "fewer than 10 patients, the least that policy.min_rows of this site allows, where rows count by data.weight=w: "
-        "mark other folds in the column of data.fold, or data.ignore=[bmi] (rows with a value)"
+        "fewer than 10 patients, the least that policy.min_rows of this site allows, where rows count by "
+        "data.weight=w: mark other folds in the column of data.fold, or data.ignore=[bmi] (rows with a value)"
     ):
         check(plan)
 

@@ -18,6 +18,7 @@ from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memo
 from fcorun.data.datasets.images import VoxelGrid
 from fcorun.data.rows.rows import Rows, balance_clients, find_nonfinite
 from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.tables.column_roles import describe_unweighted
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import Labels, label_features
@@ -346,6 +347,10 @@ class Dataset(PluginBase, ABC):
     def ask_for_weight_kind(self, weight: np.ndarray | None) -> str:
         """Return a remark on the weights of rows, (N,), whose kind is not said and which look like counts, or ""."""
         return ""
+
+    def describe_unweighted(self) -> str:
+        """Return a sentence on results that count each row once, whatever its weight; "" where rows have none."""
+        return describe_unweighted(getattr(self, "weight", None), getattr(self, "weight_kind", None))
 
     def law(self) -> "Dataset | None":
         """Return the same data set for all seeds between which only the numbers of the rows and the truth differ.

@@ -543,9 +543,9 @@ class Table(Dataset):
             warnings += describe_positive_class(classes, self.positive)
         if rows.weight is not None:
             warnings += filter(None, [self.ask_for_weight_kind(rows.weight)])
-            warnings.append(word(f"`data.weight={self.weight}` weighs the rows in training and its metrics; scores.csv "
-                                 "counts each row once, and features are standardized by the rows as they are")
-                            )  # fmt: skip
+            warnings.append(word(f"`data.weight={self.weight}` weighs the rows in training and its metrics; scores, "
+                                 "thresholds and curves of held-out rows count each row once, and features are "
+                                 "standardized by the rows as they are"))  # fmt: skip
         if rows.client is None and self.clients > 1:
             clients = (
                 "no clients are given" if self.target is None else word("no column of clients is given (`data.client`)")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.errors import UserError, suggest_name, word
 from fcorun.data.rows.disk_matrix import DiskMatrix
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_finite_numbers, to_plain_array
@@ -309,3 +309,11 @@ def suggest_columns(name: str, frame: Any) -> str:
     if len(names) > _MAX_LISTED:
         names = get_close_matches(name, names, n=10, cutoff=0)
     return suggest_name(name, names)
+
+
+def describe_unweighted(weight: str | None, weight_kind: str | None = None) -> str:
+    """Return a sentence on results that count each row once, whatever its ``weight``; "" where rows have none."""
+    if not weight or weight_kind == "frequency":  # rows of a frequency are repeated
+        return ""
+    return word(f"each row counts once, whatever its weight ('{weight}'): if weights count equal rows, run it with "
+                "`data.weight_kind=frequency`")  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.errors import word
 from fcorun.base.records.formats import columns_csv
 from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED, TRAIN
 from fcorun.base.records.tables import MAX_PREDICTED_ROWS
@@ -483,16 +484,19 @@ def fixed_thresholds(threshold: float | str) -> ChosenThresholds:
 
 
 def choose_thresholds(
-    predictions: Sequence[Predictions], threshold: float | str, split: str = "validation"
+    predictions: Sequence[Predictions], threshold: float | str, split: str = "validation", unweighted: str = ""
 ) -> ChosenThresholds:
     """Choose the threshold of each model by a rule on the rows of ``split``, which are no test rows.
 
     A model without such rows, as the personal models if whole clients are held out, has the threshold of the shared
-    model. Predictions without probabilities are passed over.
+    model. Predictions without probabilities are passed over. ``unweighted`` says that each row counts once, if rows
+    have weights.
     """
     rule = ThresholdRule.parse(threshold)
     values: dict[str, float] = {}
     warnings = []
+    if rule.needs_rows and unweighted:
+        warnings.append(word(f"`threshold={rule.text}`: {unweighted}"))
     has_personal = any(model_predictions.model == PERSONAL for model_predictions in predictions)
     for model_predictions in predictions:
         if model_predictions.split != split or model_predictions.probability is None:

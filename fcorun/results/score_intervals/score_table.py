@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError
 from fcorun.base.records.contents import CONFIG, SELECTION
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SITE_SELECTION_FOLDER, Record
 from fcorun.base.records.tables import SCORES
 from fcorun.base.sources.catalogue import parse_source
+from fcorun.data.tables.column_roles import describe_unweighted
 from fcorun.results.score_intervals.held_out_rows import UnitCounts
 
 _MIN_SAMPLES = 100
@@ -79,10 +80,7 @@ class ScoredRecord:
 
     def describe_weights(self) -> str:
         """Return a sentence if the rows have weights, or ""."""
-        if not self.weight:
-            return ""
-        return word(f"each row counts once, whatever its weight ('{self.weight}'): if weights count equal rows, run it "
-                    "with `data.weight_kind=frequency`")  # fmt: skip
+        return describe_unweighted(self.weight)
 
     def find_warning(self, split: str, of_record: str = "") -> str:
         """Return a sentence if something was chosen on the rows of this set, or "".

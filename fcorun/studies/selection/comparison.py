@@ -315,6 +315,7 @@ def draw_comparison(comparison: ModelComparison) -> dict[str, bytes]:
         f"{100 * comparison.options.level:g} % intervals ({counted}). Green: better "
         "than the shared model, red-orange: worse, grey: cannot be told apart"
     ]
+    notes += filter(None, [comparison.experiment.data.describe_unweighted()])
     if len(comparison.clients) > _MAX_DRAWN:
         notes.append(f"The first {_MAX_DRAWN} of {len(comparison.clients)} clients")
     across = min(4, len(names))
@@ -531,7 +532,7 @@ class ComparisonPlan:
             options=self.options,
             folder=self.folder,
             chosen=chosen,
-            warnings=[*warnings, *findings],
+            warnings=[*warnings, *findings, *filter(None, [shared.experiment.data.describe_unweighted()])],
             experiment=shared.experiment,
             seconds=time.perf_counter() - began,
         )

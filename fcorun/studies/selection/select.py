@@ -31,6 +31,7 @@ from fcorun.studies.selection.choice import (
     choose_metric,
     draw_nested_folds,
     drop_failed_refits,
+    find_fold_score,
     find_metric,
     stack_scores,
     warn_about_choice,
@@ -116,6 +117,9 @@ class SelectionPlan(StudyPlan[Selection]):
         by_client = (study.data.features.standardized or {}).get("by") == "per_client"
         if by_client and (self.held_out_clients is not None or holds_out_clients(study.data, subsets)):
             warnings.append(explain_own_scale("the clients that a fold holds out"))
+        unweighted = experiment.data.describe_unweighted()
+        if unweighted and find_fold_score(experiment, self.metric) is not None:
+            warnings.append(word(f"`metric={self.metric.removeprefix('val_')}`: {unweighted}"))
         nested = None
         chosen_by_fold = dict.fromkeys(folds, choice.chosen_index)
         if self.nested_folds is not None:
@@ -130,7 +134,7 @@ class SelectionPlan(StudyPlan[Selection]):
         predictions = join_folds(experiment.objective, study.data, rows, outputs)
         thresholds = None
         if predictions and predictions[0].probability is not None:
-            thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD)
+            thresholds = choose_thresholds(predictions, self.threshold, OUT_OF_FOLD, unweighted)
             predictions = thresholds.apply(predictions)
             warnings += thresholds.warnings
         elif self.threshold != DEFAULT_THRESHOLD:  # a number: a rule is refused without these predictions

@@ -298,9 +298,9 @@ def test_a_comparison_of_a_table():
     sign = np.where(np.isin(OWNER, ["a", "b"]), 1.0, -1.0)
     frame = pd.read_csv("rows.csv")
     frame["y"] = 3 * sign * X[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(60)
-    frame.to_csv("rows.csv", index=False)
+    frame.assign(w=1.0).to_csv("rows.csv", index=False)
     options = CompareOptions(folds=2, outer_folds=3, points=3, methods=["pfedme"], samples=200)
-    overrides = [*DATA, "rounds=100"]
+    overrides = [*DATA, "rounds=100", "data.weight=w", "data.weight_kind=sampling"]
     comparison = plan_comparison(compose, overrides, options, "out").run()
     names = ["shared", "recalibrated", "intercepts", "standardized", "pfedme", "local", "new_client", "mean"]
     assert comparison.candidates == names
@@ -313,6 +313,8 @@ def test_a_comparison_of_a_table():
     summary = json.loads(Path("out/comparison.json").read_text())
     assert "profit from local" in summary["verdict"]
     assert len(summary["chosen"]["shared"]) == 3
+    for lines in (summary["warnings"], list(comparison.describe())):
+        assert any(line.startswith("each row counts once, whatever its weight ('w')") for line in lines)
     predictions = pd.read_csv("out/shared/predictions.csv")
     rmse = np.sqrt(((predictions["prediction"] - predictions["target"]) ** 2).mean())
     assert comparison.find("shared", "").of_score.estimate == pytest.approx(rmse)
