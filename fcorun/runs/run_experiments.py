@@ -200,7 +200,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedC
         from fcorun.runs.pooled_fits import run_imputed
 
         for job in jobs:
-            with cores.set_up, cores.take(cores.count):
+            with cores.set_up, cores.take(1):
                 run_imputed(job, data, watch)
         return
     with cores.set_up:
@@ -265,8 +265,7 @@ def _set_up_batches(
             job.n_hosts = hosts.count if hosts else 1
         traffic = {seed: build_traffic(engine.federation, engine.rounds, seed) for seed in seeds}
         if federation.algorithm.works_in_row_span and not is_serial:
-            with cores.take(cores.count):  # the decomposition of the rows limits the threads of BLAS
-                engine.put_rows_on_device()
+            engine.put_rows_on_device()
     return BatchContext(engine, traffic, watch, cores, earlier_compile_seconds), batches, n_threads
 
 

@@ -18,8 +18,8 @@ _CALLS_AT_ONCE = 4  # at most: the data of each group are in memory
 class SharedCores:
     """The cores of this machine, for each of which one batch of runs computes at a time.
 
-    Numbers do not depend on what else computes: the set-up of a group holds ``set_up``, and takes all cores for what
-    limits the threads of BLAS, which are those of the process and decide how BLAS divides a sum.
+    Numbers do not depend on what else computes: BLAS, whose threads are those of the process and decide how it divides
+    a sum, has one thread, whatever other groups there are.
 
     Attributes:
         count: the number of cores.

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from sweeps import run_sweep_command
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from fcorun import load_records
 from fcorun.runs import shared_cores, sweep_point
@@ -42,22 +43,29 @@ def test_a_batch_that_fails_gives_its_cores_back():
     assert cores.has_idle()
 
 
+def count_threads_of_blas():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
 def test_groups_side_by_side_leave_the_records_of_groups_one_by_one(monkeypatch):
     axes = ("algo=feddualavg,fedmid", "rounds=4", "hydra.launcher.pictures=false", "report=false")
     monkeypatch.setattr(inline, "SharedCores", lambda: SharedCores(2))
-    files = []
+    files, threads_of_blas = [], []
     for folder, at_once in (("one_by_one", 1), ("side_by_side", 2)):
         meeting, run_jobs = threading.Barrier(at_once), sweep_point.run_jobs
 
         def run_when_all_are_there(*arguments, meeting=meeting, run_jobs=run_jobs):
             meeting.wait(60)
+            threads_of_blas.extend(count_threads_of_blas())
             run_jobs(*arguments)
 
-        with monkeypatch.context() as patch:
+        with monkeypatch.context() as patch, threadpool_limits(2):
             patch.setattr(shared_cores, "_CALLS_AT_ONCE", at_once)
             patch.setattr(sweep_point, "run_jobs", run_when_all_are_there)
             assert run_sweep_command(*axes, f"hydra.sweep.dir={folder}") == 0
+            assert set(count_threads_of_blas()) == {2}
         records = load_records(folder)
         assert len(records) == 2
         files.append([(record.folder.name, (record.folder / "solution.npz").read_bytes()) for record in records])
     assert files[0] == files[1]
+    assert set(threads_of_blas) == {1}  # they decide how a sum is divided

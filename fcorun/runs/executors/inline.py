@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from threadpoolctl import threadpool_limits
+
+from fcorun.base.system.machine import compute_policy
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.batch import check_devices
 from fcorun.runs.executors.executor import Executor, has_failed
@@ -22,10 +25,14 @@ class InlineExecutor(Executor):
         groups_to_run = list(groups)
         is_debugged = any(point.experiment and point.experiment.settings.debug for group in groups for point in group)
         cores = SharedCores()
+        # more threads of BLAS would take cores from other groups, to wait there; also for a group that is left alone,
+        # whose numbers else were others
+        blas_threads = 1 if compute_policy().threaded_batches else None
         while groups_to_run:
             calls = [partial(run_group, group, watch, cores, self.keeps_places) for group in groups_to_run]
             ends_early = partial(self._ends_by_failure, groups_to_run)
-            cores.run_side_by_side(calls, ends_early, one_by_one=is_debugged)
+            with threadpool_limits(blas_threads):
+                cores.run_side_by_side(calls, ends_early, one_by_one=is_debugged)
             if ends_early():
                 return
             n_locked = 0
