@@ -137,6 +137,19 @@ class _FolderFinder(MetaPathFinder):
         return False
 
 
+def forget_folder_modules() -> None:
+    """Forget all modules that were imported from folders, so that the next import reads the files anew.
+
+    For a process that serves several commands, whose folders may hold modules of one name.
+    """
+    for finder in [finder for finder in sys.meta_path if isinstance(finder, _FolderFinder)]:
+        for name in [name for name in sys.modules if name.partition(".")[0] in finder.served]:
+            del sys.modules[name]
+        sys.meta_path.remove(finder)
+    _finder_of.cache_clear()
+    importlib.invalidate_caches()
+
+
 @cache
 def _finder_of(folder: Path) -> _FolderFinder:
     """Return the finder of a folder; the first call puts it behind all other finders."""

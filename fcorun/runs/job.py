@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from fcorun.base.metrics import COUNTERS
-from fcorun.base.records.formats import describe_formulas
+from fcorun.base.records.formats import describe_formulas, yaml_text
 from fcorun.base.records.record import FINISHED_STATUSES, Record, RunFolder
 from fcorun.base.system.files import check_interrupted
 from fcorun.data.datasets.dataset import FederatedData
@@ -172,6 +172,7 @@ class Job(RunHistory):
         self.end_status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         with contextlib.suppress(OSError):
             if self.end_status == "failed":
+                self.run_folder.write_file("config.yaml", yaml_text(self.experiment.config))  # for its name in tables
                 self.run_folder.mark_failed(error, self.label)
                 return
             last_round = self.rows[-1]["round"] if self.rows else 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import HostLost, UserError
+from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import Record, RunFolder
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.job import Job, SweepWatcher
@@ -77,6 +78,8 @@ def record_failure(point: SweepPoint) -> None:
     run_folder = RunFolder(point.folder, identity)
     try:
         if run_folder.claim(label=point.overrides) in ("new", "resume"):
+            if point.experiment:
+                run_folder.write_file("config.yaml", yaml_text(point.experiment.config))
             run_folder.mark_failed(point.error, point.overrides)
     except UserError:
         pass

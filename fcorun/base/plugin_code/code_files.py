@@ -59,6 +59,19 @@ class PluginCode:
         """Return the digests as plain values, for a record."""
         return {"class": self.path, "digest": self.digest, "files": self.digests, "distributions": self.distributions}
 
+    def explain_difference(self, other: "PluginCode | None") -> str:
+        """Return a sentence on the code that another process finds for the class, with the cure."""
+        found = other or PluginCode(self.path, {}, {})
+        files = [name for name in {**self.files, **found.files} if self.files.get(name) != found.files.get(name)]
+        if CHANGED_GLOBALS_FILE in files:
+            return (f"the program has set constants of the modules of {self.path}, which other processes do not know: "
+                    "write their values into the files")  # fmt: skip
+        if files:
+            return (f"{', '.join(files)} changed since the command was given, and would give other numbers than those "
+                    "of its runs: give the command again")  # fmt: skip
+        return (f"{self.path} imports other versions of packages here than at the command, "
+                f"{found.distributions} and not {self.distributions}: install the same")  # fmt: skip
+
 
 def find_code(cls: type) -> PluginCode | None:
     """Return the code of a class, or None for a class of fcorun.
@@ -190,7 +203,8 @@ def _read_unchanged(name: str, file: Path) -> bytes:
         imported = vars(spec).setdefault("fcorun_content", content)
         if imported != content:
             raise UserError(f"{file} has changed since Python imported it, so that the code that runs differs "
-                            "from the file: start Python again")  # fmt: skip
+                            "from the file: start Python again (on a running Dask cluster, end `dask worker` and "
+                            "start it again)")  # fmt: skip
     return content
 
 

@@ -450,7 +450,7 @@ class RunFolder:
                 self._unlink(set(RECORD_FILES) - {"status.json"})
             elif state == "resume":
                 if not (self.path / _CHECKPOINT).exists():  # begins anew; an interrupted claim may have left old files
-                    self._unlink(set(RECORD_FILES) - {"status.json", "run.log"})
+                    self._unlink(set(RECORD_FILES) - {"status.json", "run.log", "config.yaml"})
                 names = (*RECORD_FILES, _CHECKPOINT, _CLIENT_STATES)
                 links = [name for name in names if (self.path / name).is_symlink()]
                 self._unlink([*links, PLUGIN_FOLDER])  # no file is written through a link; plug-ins are copied again

@@ -16,9 +16,8 @@ from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import set_interrupted
-from fcorun.runs.executors.executor import LauncherOptions, PackedWork, PointResult, list_results
+from fcorun.runs.executors.executor import LauncherOptions, PackedWork, PointResult, compute_group
 from fcorun.runs.executors.inline import InlineExecutor
-from fcorun.runs.job import SweepWatcher
 
 _running_probes: list[Path] = []  # none, or that of the task that this worker runs
 
@@ -39,10 +38,9 @@ class _PlacedExecutor(InlineExecutor):
 
 def run_group(task: PackedWork, probe: Path) -> list[PointResult]:
     """Run the group of points of a task; return the result of each. Raises UserError as ``serving``."""
+    _read_work.cache_clear()  # its classes are those of an earlier task
     with serving(probe):
-        group = task.start()
-        _PlacedExecutor(LauncherOptions()).run([group], SweepWatcher())
-        return list_results(group)
+        return compute_group(task, _PlacedExecutor(LauncherOptions()))
     return []  # interrupted: checkpoints are saved
 
 

@@ -5,13 +5,14 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
-from fcorun.base.config import Count, build, import_classes
+from fcorun.base.config import Count, build, find_user_code, import_classes
 from fcorun.base.errors import RemoteError, UserError, describe_error
+from fcorun.base.plugin_code import PluginCode
 from fcorun.base.system.machine import set_up_jax
-from fcorun.base.trust import class_path
+from fcorun.base.trust import class_path, forget_folder_modules, locate_user_class
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.job import SweepWatcher
 from fcorun.runs.sweep_point import PointGroups, SweepPoint
@@ -110,34 +111,71 @@ class PackedWork:
         config: the configuration of an experiment, which names the classes.
         content: the pickled work, such as a group of points.
         n_cores: the number of cores that the process may use; None: all.
+        code: the user's code by which the identities of the runs were computed, by section.
     """
 
     folder: str
     config: dict[str, Any]
     content: bytes
     n_cores: int | None
+    code: Mapping[str, PluginCode] = field(default_factory=dict)
 
     @classmethod
     def of_group(cls, group: list[SweepPoint], n_cores: int | None) -> "PackedWork":
         """Return the task of a group."""
-        experiment = group[0].experiment
-        assert experiment is not None
-        return cls.of_content(group, experiment, n_cores)
+        experiments = [point.experiment for point in group if point.experiment]
+        assert all(experiment.identity for experiment in experiments)  # which the pickles hold from then on
+        return cls.of_content(group, experiments[0], n_cores)
 
     @classmethod
     def of_content(cls, content: Any, experiment: PreparedExperiment, n_cores: int | None) -> "PackedWork":
         """Return a task with this content, whose classes ``experiment`` names."""
         config = experiment.config | {"tracker": {"class": class_path(type(experiment.tracker))}}
-        return cls(os.getcwd(), config, pickle.dumps(content), n_cores)
+        return cls(os.getcwd(), config, pickle.dumps(content), n_cores, experiment.plugin_code)
 
     def start(self) -> Any:
-        """Prepare this process for the work, and return the content."""
+        """Prepare this process for the work, and return the content.
+
+        Raises UserError if this process cannot run the code by which the identities were computed.
+        """
         if self.n_cores is not None:
             os.environ["FCORUN_CORES"] = str(self.n_cores)
         set_up_jax()
         os.chdir(self.folder)
+        forget_folder_modules()  # of an earlier task, which may be of another folder, or of a file before an edit
         import_classes(self.config)
+        for section, code in self.code.items():
+            code_here = find_user_code(locate_user_class(code.path, f"{section}.class"))
+            if code_here is None or code_here.digest != code.digest:
+                raise UserError(code.explain_difference(code_here))
         return pickle.loads(self.content)
+
+
+def compute_group(task: PackedWork, executor: Executor) -> list[PointResult]:
+    """Run the group of points of a task in this process; return the result of each.
+
+    Raises UserError if the code, or the files of a run, have changed since its identity was computed.
+    """
+    group = task.start()
+    check_files([point.experiment for point in group if point.experiment and not point.is_over])
+    executor.run([group], SweepWatcher())
+    return list_results(group)
+
+
+def check_files(experiments: Iterable[PreparedExperiment]) -> None:
+    """Raise UserError if the files of experiments have changed since their identities were computed."""
+    checked: set[str] = set()  # the fingerprints of data, which the points of a group share
+    for experiment in experiments:
+        anew = replace(experiment)
+        if experiment.fingerprint in checked:
+            vars(anew)["fingerprint"] = experiment.fingerprint
+        elif anew.fingerprint != experiment.fingerprint:
+            raise UserError(f"the rows of `data={experiment.names['data']}` have changed since the command was given: "
+                            "give the command again")  # fmt: skip
+        checked.add(experiment.fingerprint)
+        if anew.identity != experiment.identity:
+            raise UserError("a file that the run reads, such as the record of `start`, has changed since the command "
+                            "was given: give the command again")  # fmt: skip
 
 
 def list_results(group: list[SweepPoint], failure: BaseException | None = None) -> list[PointResult]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fcorun.base.errors import UserError, first_line
+from fcorun.base.errors import UserError, describe_error, first_line
 from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import FINISHED_STATUSES, LOCK_FILE, Record, RunFolder
 from fcorun.base.system import locks
@@ -28,8 +28,8 @@ from fcorun.runs.executors.executor import (
     LauncherOptions,
     PackedWork,
     PointResult,
+    compute_group,
     has_failed,
-    list_results,
     take_results,
     without_current_folder,
 )
@@ -158,11 +158,17 @@ def _submit(
         with _refused_in_a_sentence():
             with defer_interruption():
                 with without_current_folder(), executor.batch():
-                    jobs = [executor.submit(GroupJob(), PackedWork.of_group(group, n_cores)) for group in array]
+                    jobs = [_submit_group(executor, group, n_cores) for group in array]
                 submitted += zip(jobs, array, strict=True)
             check_interrupted()
             for job, group in zip(jobs, array, strict=True):
                 _mark_submitted(job, group)
+
+
+def _submit_group(executor: "AutoExecutor", group: list[SweepPoint], n_cores: int | None) -> "Job":
+    """Return the job of a group."""
+    folders = [point.folder.absolute() for point in group]
+    return executor.submit(GroupJob(folders), PackedWork.of_group(group, n_cores))
 
 
 def _array_limit() -> int:
@@ -299,13 +305,14 @@ class GroupJob:
     The main thread waits for the signals by which Slurm says that the job will be killed, and another one computes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self._folders = folders  # of the records of its points, from the root
         self._running: list[Future[list[PointResult]]] = []  # one, from the call on
 
     def __call__(self, task: PackedWork) -> list[PointResult]:
         """Return the result of each point of the group."""
         with ThreadPoolExecutor(1) as pool, interruptible():
-            self._running.append(pool.submit(_run_in_job, task))
+            self._running.append(pool.submit(self._compute, task))
             try:
                 return self._running[0].result()
             except KeyboardInterrupt:
@@ -318,11 +325,22 @@ class GroupJob:
 
         set_interrupted(True)
         wait(self._running)
-        return DelayedSubmission(GroupJob(), task)
+        return DelayedSubmission(GroupJob(self._folders), task)
+
+    def _compute(self, task: PackedWork) -> list[PointResult]:
+        """Compute the group in this process. A task that is refused fails its points. Raises KeyboardInterrupt."""
+        try:
+            return compute_group(task, InlineExecutor(LauncherOptions()))
+        except UserError as error:
+            for folder in self._folders:
+                _record_refusal(folder, error)
+            return [("failed", describe_error(error))] * len(self._folders)
 
 
-def _run_in_job(task: PackedWork) -> list[PointResult]:
-    """Run a group in this process; return the result of each point. Raises KeyboardInterrupt."""
-    group = task.start()
-    InlineExecutor(LauncherOptions()).run([group], SweepWatcher())
-    return list_results(group)
+def _record_refusal(folder: Path, error: UserError) -> None:
+    """Write the error into a record that ``_mark_submitted`` has left: the command may not wait for its jobs."""
+    status = Record(folder).status
+    run_folder = RunFolder(folder, status.get("identity", ""))
+    if status and run_folder.claim() == "resume":
+        run_folder.mark_failed(error, status.get("label", ""))
+    run_folder.release()
