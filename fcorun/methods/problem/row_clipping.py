@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 
-from fcorun.data.rows.sparse_rows import CompressedRows
+from fcorun.data.rows.sparse_rows import CompressedRows, PaddedRows
 from fcorun.methods.problem.operation_counts import mark
 from fcorun.methods.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector
 
@@ -42,13 +42,20 @@ class RowClippedProblem(Problem):
             factor = self.clip / jnp.maximum(norm, self.clip)
             return gradient.map(lambda values: jnp.where(jnp.isfinite(norm), factor * values, 0))
 
+        def add_row(total: Vector, row: tuple[Batch, jax.Array]) -> tuple[Vector, None]:
+            content, weight = row
+            return total + weight * clip_gradient(content), None
+
         x = batch.x
         if isinstance(x, CompressedRows):
             x = x[jnp.arange(len(x))]
         rows = Batch(x, batch.y, jnp.ones_like(batch.weight), offset=batch.offset)
         single_rows = jax.tree.map(lambda values: values[:, None], rows)
-        clipped = jax.vmap(clip_gradient)(single_rows)
-        mean = clipped.map(lambda gradients: jnp.tensordot(batch.weight, gradients, 1))
+        if isinstance(x, PaddedRows):  # one after the other, since the gradient of each has all d features
+            mean, _ = jax.lax.scan(add_row, w.map(jnp.zeros_like), (single_rows, batch.weight))
+        else:
+            clipped = jax.vmap(clip_gradient)(single_rows)
+            mean = clipped.map(lambda gradients: jnp.tensordot(batch.weight, gradients, 1))
         if self.draw_noise is not None:
             assert batch.noise_key is not None
             mean = mean + batch.weight.max() * self.draw_noise(mean, batch.noise_key)
