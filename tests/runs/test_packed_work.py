@@ -79,7 +79,7 @@ def break_code(folder: Path) -> str:
 
 def change_rows(folder: Path) -> str:
     write_table(folder, 100.0)
-    return "the rows of `data=table` have changed since the command was given"
+    return "the rows of data=table have changed since the command was given"
 
 
 def write_table(folder: Path, outcome: float) -> None:
