@@ -502,10 +502,10 @@ class PreparedExperiment:
                 "off the optimum of F + psi"
             )
         uncancelled_noise = ""
-        if self.privacy.correlates_rounds and self.algo.traits.prox_between_rounds:
+        if self.privacy.correlates_rounds and self.algo.traits.loses_sum_of_messages:
             uncancelled_noise = word(
                 f"`privacy={self.names['privacy']}` is for servers that sum messages, where its noise cancels, and "
-                f"that of `algo={self.names['algo']}` takes a prox in each round: methods of dual averaging keep a sum"
+                f"that of `algo={self.names['algo']}` applies psi in each round: methods of dual averaging keep a sum"
             )
         return "; ".join(filter(None, (self._method_warning, off_optimum, uncancelled_noise)))
 

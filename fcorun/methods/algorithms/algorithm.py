@@ -65,7 +65,7 @@ class Traits:
         personal_psi: True if psi acts on the personal models, not on the model of all clients.
         public_uploads: the entries of uploads that follow from the number of local steps alone, where all others are
             changes of the server's state, which privacy can clip and hide by noise; None: privacy is refused.
-        prox_between_rounds: True if the server takes a prox in each round, so that its state is no sum of messages.
+        sums_messages: True if the server's state is the sum of messages though psi acts there, as in dual averaging.
         gradient_uploads: "dual" if others are -``client_lr`` times one step's gradient; "primal": without a mirror.
         gradient_steps: True if rows enter by one gradient in each of at most K local steps alone, where noise can act.
     """
@@ -92,7 +92,7 @@ class Traits:
     reveals_personal: bool = False
     personal_psi: bool = False
     public_uploads: tuple[str, ...] | None = None
-    prox_between_rounds: bool = False
+    sums_messages: bool = False
     gradient_uploads: Literal["primal", "dual", ""] = ""
     gradient_steps: bool = False
 
@@ -104,6 +104,11 @@ class Traits:
     def needs_whole_messages(self) -> bool:
         """True if no message of the method may be compressed."""
         return bool(self.hessian) or self.uploads in ("changes", "exact")
+
+    @property
+    def loses_sum_of_messages(self) -> bool:
+        """True if the server applies psi to its state in each round, as far as the method says no other."""
+        return "server" in self.psi_sides and not self.sums_messages
 
     @property
     def why_means_only(self) -> str:

@@ -75,6 +75,7 @@ class FedAvgThreshold(FedAvg):
         restores_domain=True,
         hierarchy="some",
         public_uploads=(),
+        sums_messages=True,
         gradient_uploads="primal",
         gradient_steps=True,
     )

@@ -31,7 +31,6 @@ class FedComposite(Algorithm):
         exact="composite",
         uploads="changes",
         public_uploads=("elapsed",),
-        prox_between_rounds=True,
         gradient_steps=True,
     )
 

@@ -26,6 +26,7 @@ class FedDualAvg(TwoRateAlgorithm):
         exact_with_one_step="composite",
         growing_broadcasts=True,
         public_uploads=("elapsed",),
+        sums_messages=True,
         gradient_uploads="dual",
         gradient_steps=True,
     )
@@ -76,6 +77,7 @@ class FedDualAvgOSP(FedDualAvg):
         exact_with_one_step="smooth",
         growing_broadcasts=True,
         public_uploads=("elapsed",),
+        sums_messages=True,
         gradient_uploads="dual",
         gradient_steps=True,
     )

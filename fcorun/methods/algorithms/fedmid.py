@@ -21,7 +21,6 @@ class FedMiD(TwoRateAlgorithm):
         hierarchy="some",
         exact_with_one_step="smooth",
         public_uploads=("elapsed",),
-        prox_between_rounds=True,
         gradient_steps=True,
     )
 
@@ -55,7 +54,6 @@ class FedMiDOSP(FedMiD):
         hierarchy="some",
         exact_with_one_step="composite",
         public_uploads=("elapsed",),
-        prox_between_rounds=True,
         gradient_uploads="primal",
         gradient_steps=True,
     )

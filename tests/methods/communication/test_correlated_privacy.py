@@ -187,7 +187,10 @@ def test_the_model_is_the_sum_of_all_messages_and_of_noise_that_cancels(tmp_path
     assert n_clipped > 0
 
 
-@pytest.mark.parametrize("algo", ["fedavg", "fedcomposite", "feddualavg", "fedmid", "fedmid_osp", "scaffold"])
+@pytest.mark.parametrize(
+    "algo",
+    ["fedavg", "fedavg_threshold", "feddualavg", "feddualavg_osp", "fedcomposite", "fedmid", "fedmid_osp", "scaffold"],
+)
 def test_servers_that_take_a_prox_in_each_round_say_so(algo):
     """All others add up messages, so that two rounds are one of the sum of both."""
     config = small(f"algo={algo}", "reg.strength=0.5", "data.clients=100", "clients_per_round=null", "privacy=gaussian")
@@ -209,7 +212,7 @@ def test_servers_that_take_a_prox_in_each_round_say_so(algo):
     after_sum = algorithm.server(problem, start, jax.tree.map(jnp.add, first, second))
     pairs = zip(jax.tree.leaves(after_both), jax.tree.leaves(after_sum), strict=True)
     is_sum = all(np.allclose(one, other, rtol=1e-4, atol=1e-4) for one, other in pairs)
-    assert is_sum != algorithm.traits.prox_between_rounds
+    assert is_sum != algorithm.traits.loses_sum_of_messages
 
 
 def test_a_record_names_the_cost_and_an_algorithm_without_a_sum():
@@ -219,7 +222,7 @@ def test_a_record_names_the_cost_and_an_algorithm_without_a_sum():
     assert 3.99 < section["epsilon"] == record.metrics["epsilon"].iloc[-1] <= 4
     assert section["participations"] == 3
     assert (np.diff(record.metrics["epsilon"]) >= 0).all()
-    assert "that of algo=fedmid takes a prox in each round" in Path("here/run.log").read_text(encoding="utf-8")
+    assert "that of algo=fedmid applies psi in each round" in Path("here/run.log").read_text(encoding="utf-8")
     assert not prepare(small("algo=feddualavg", *TURNS, "privacy=banded")).warning
 
 
