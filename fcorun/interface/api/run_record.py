@@ -127,11 +127,13 @@ class RunRecord(FittedRecord):
         """Return the features of rows as ``estimator`` takes them, with the warnings of ``predict`` on columns.
 
         Columns of a DataFrame are found by name, text is encoded and gaps are filled as in this record; features are
-        not standardized. Columns of an array (n, d) are in the order of the record. The column of clients may be in the
-        DataFrame. Raises UserError.
+        not standardized. Columns of an array (n, d), which may be of scipy.sparse, are in the order of the record. The
+        column of clients may be in the DataFrame. Raises UserError.
         """
         from fcorun.results.models.predict import select_features
 
+        if hasattr(frame, "tocsr"):
+            return select_features(SparseMatrix.from_scipy(frame, "rows"), self, "rows")[0].csr
         rows = _to_frame(frame, self).drop(columns=self.config["data"].get("client") or [], errors="ignore")
         features, sentences = select_features(rows, self, "the frame")
         _warn(sentences)

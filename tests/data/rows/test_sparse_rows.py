@@ -20,6 +20,7 @@ from fcorun import (
     FedDualAvg,
     FedMiD,
     FedProx,
+    GaussianPrivacy,
     LeastSquares,
     Logistic,
     from_arrays,
@@ -29,7 +30,10 @@ from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.data.tables import array_files
 from fcorun.data.tables.readers import read_dataframe
+from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.mlp import MLP
+from fcorun.methods.problem.problem import Batch
+from fcorun.methods.problem.row_clipping import RowClippedProblem
 from fcorun.runs.job import Watcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::fcorun.interface.api.progress.ExperimentWarning")
@@ -37,6 +41,7 @@ rng = np.random.default_rng(0)
 DENSE = np.where(rng.random((60, 25)) < 0.15, rng.standard_normal((60, 25)), 0)
 DENSE[[3, 17]] = 0
 LABELS = np.array(["no", "yes"])[(DENSE @ rng.standard_normal(25) + 0.5 * rng.standard_normal(60) > 0).astype(int)]
+NAMES = [f"f{j}" for j in range(25)]
 CLIENTS = np.array([f"c{m}" for m in np.repeat([0, 1, 2, 3], [9, 13, 17, 21])])
 SPARSE = sp.csr_array(DENSE)
 
@@ -73,6 +78,9 @@ def both(folder, x, y, *, data=None, **experiment) -> tuple[Any, Any]:
     return records[0], records[1]
 
 
+ROW_PRIVACY = GaussianPrivacy(unit="row", noise_by="clients", noise=0.5, clip=0.1, delta=1e-3)
+
+
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -80,6 +88,10 @@ def both(folder, x, y, *, data=None, **experiment) -> tuple[Any, Any]:
         (FedMiD(client_lr=0.1), {"batch_size": None, "rounds": 2, "clients_per_round": 2}),
         (Ditto(client_lr=0.1), {"batch_size": 5, "rounds": 2}),
         (FedProx(), {"batch_size": None, "rounds": 2}),
+        (
+            FedMiD(client_lr=0.1),
+            {"batch_size": None, "local_epochs": 2, "rounds": 2, "privacy": ROW_PRIVACY},
+        ),
     ],
 )
 def test_runs_equal_those_on_dense_rows(tmp_path, algorithm, options):
@@ -93,6 +105,9 @@ def test_runs_equal_those_on_dense_rows(tmp_path, algorithm, options):
     new = sp.csr_array(DENSE[:5])
     np.testing.assert_allclose(
         sparse.predict(new, CLIENTS[:5]).probability_yes, dense.predict(DENSE[:5], CLIENTS[:5]).probability_yes
+    )
+    np.testing.assert_allclose(
+        sparse.estimator().predict_proba(sparse.encode(new)), dense.estimator().predict_proba(dense.encode(DENSE[:5]))
     )
     with fails("rows has 24 features", "the record has 25"):
         sparse.predict(new[:, :24])
@@ -264,7 +279,18 @@ def test_options_on_columns_of_features_are_refused_with_triples(option):
         Table("rows.csv", target="label", triples="x.parquet", **option)
 
 
+def test_clipped_gradients_of_sparse_rows_take_no_memory_of_dense_ones():
+    n, d = 50, 40_000
+    rows = compress_rows(SparseMatrix(sp.random_array((n, d), density=1e-4, format="csr", rng=rng)), np.float32)
+    problem = RowClippedProblem(LeastSquares(), L1(0.1), Euclidean(), {"weights": (d,), "bias": ()}, clip=0.1)
+    batch = Batch(rows[jnp.arange(n)], jnp.ones(n), jnp.full(n, 1 / n))
+    program = jax.jit(lambda w: problem.gradient(w, batch)).lower(problem.zeros(np.float32)).compile()
+    memory: Any = program.memory_analysis()
+    assert memory.temp_size_in_bytes < 4 * n * d / 4
+
+
 REFUSED = {
+    "splines": ({"feature_names": NAMES, "splines": {"f1": 3}}, {}, ["makes curves of dense columns", "are sparse"]),
     "standardize": ({"standardize": "pooled"}, {}, ["subtracts means", 'standardize="scale"']),
     "per_client": ({"standardize": "per_client"}, {}, ["subtracts means", 'standardize="scale"']),
     "mlp": ({}, {"objective": MLP()}, ["are sparse", "is no linear model"]),
