@@ -53,9 +53,7 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
     models = [(name, record, read_table(COEFFICIENTS, record.folder)) for name, record in records]
     models = [model for model in models if model[2]]
     shown = models[:MAX_MODELS]
-    drawings = [
-        _begin_drawing(record, lambda picture: picture is coefficient_picture.PICTURE) for _, record, _ in shown
-    ]
+    drawings = [_begin_coefficients(record) for _, record, _ in shown]
     blocks = []
     for (name, record, rows), finish in zip(shown, drawings, strict=True):
         data = record.summary_or_empty.get("data", {})
@@ -100,6 +98,17 @@ def meta_analysis_table(intervals: Sequence[dict[str, Any]]) -> str:
 def draw_model_pictures(record: Record) -> list[str]:
     """Return drawings of the titled pictures of a record's linear model; [] of another record."""
     return _begin_drawing(record, lambda picture: bool(picture.title))()
+
+
+def _begin_coefficients(record: Record) -> Callable[[str], list[str]]:
+    """Return the function that returns the picture of a record's coefficients, below which a caption stands.
+
+    The picture is that of the record; of a point of a sweep, which has none, the function draws it.
+    """
+    drawn = record.folder / f"{coefficient_picture.PICTURE.name}.png"
+    if drawn.is_file():
+        return lambda caption: [embed_picture(drawn, caption)]
+    return _begin_drawing(record, lambda picture: picture is coefficient_picture.PICTURE)
 
 
 def _begin_drawing(record: Record, chosen: Callable[[Picture], bool]) -> Callable[..., list[str]]:
