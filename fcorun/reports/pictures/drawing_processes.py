@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 _PROCESSES = 2
-_PRELOADED = ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "pandas"]
+_PRELOADED = ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure"]
 _PICTURES = ("run_curves", "coefficient_picture", "rates", "best_curves")
 _PICTURES += ("roc", "calibration_picture", "decision", "selection_picture")
 _PRELOADED += [f"{__package__}.{picture}" for picture in _PICTURES]  # none of these imports JAX
