@@ -146,3 +146,12 @@ def test_a_run_is_drawn_against_the_axis_of_its_configuration():
     written = (record.folder / "curves.png").read_bytes()
     assert written == run_curves.PICTURE.render(RunView(table, label, 1e-4, "bytes"))["png"]
     assert written != run_curves.PICTURE.render(RunView(table, label, 1e-4))["png"]
+
+
+def test_a_baseline_of_two_evaluations_has_no_curve():
+    """A line from its start to its end would show iterates that nobody computed."""
+    row = {"seconds": 0.0, "bytes_up": 0.0, "grad_evals": 0, "prox_evals": 0, "objective": 1.0}
+    rows = [row | {"round": iteration} for iteration in (0, 6, 13)]
+    assert run_curves.PICTURE.render(RunView([rows[0], rows[2]], "a", 1e-4)) == {}
+    of_rounds = [rows[0], rows[2] | {"grad_evals": 9}]
+    assert all(run_curves.PICTURE.render(RunView(table, "a", 1e-4)) for table in (rows, of_rounds))

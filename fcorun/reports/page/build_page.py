@@ -5,7 +5,6 @@ import re
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from html import escape
@@ -31,6 +30,7 @@ from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.pictures.layout import DASHES, CurveStyle, curve_style, sum_bytes
 from fcorun.reports.pictures.picture import Picture, find_pictures
 from fcorun.reports.pictures.problem_view import ProblemView, curve_styles_of, group_by_problem
+from fcorun.reports.pictures.run_curves import has_only_ends
 from fcorun.reports.run_table import RunTable, format_number
 from fcorun.reports.sweep_report import build_best_table
 
@@ -72,8 +72,6 @@ def build_page(
     records, left_out = drop_superseded(records) if records else ([], "")
     model = find_table_model(records, study_folders)
     page = elements.Page()
-    if not library_address:
-        _begin_library()
     single_figure = len(folders) == 1 and study_folders == [folders[0]] and studies.is_figure(folders[0])
     overline, title = studies.page_heading(folders)
     damaged += find_damaged_tables(records, study_folders)
@@ -195,12 +193,9 @@ def read_library() -> bytes:
 
 
 @cache
-def _begin_library() -> Future[str]:
-    """Begin to compress the script of plotly in a thread, which takes longer than most of a page; once in a process."""
-    pool = ThreadPoolExecutor(1)
-    library = pool.submit(lambda: b64encode(gzip.compress(read_library(), 6, mtime=0)).decode())
-    pool.shutdown(wait=False)
-    return library
+def _compress_library() -> str:
+    """Return the script of plotly, compressed for pages; level 6 takes twice as long, for 4 % less."""
+    return b64encode(gzip.compress(read_library(), 4, mtime=0)).decode()
 
 
 def render_page(
@@ -229,7 +224,7 @@ def render_page(
         maker=f"fcorun {fcorun_version()}, charts by plotly.js of plotly {version('plotly')} (MIT), "
         f"{time.strftime('%Y-%m-%d %H:%M %Z')}",
         data=elements.embed_json({"curves": page.curves}),
-        library=_begin_library().result() if has_library else "",
+        library=_compress_library() if has_library else "",
         library_address=library_address,
         script=elements.read_template("page.js"),
     )
@@ -244,7 +239,8 @@ def collect_curves(
     metric: str,
     best: Sequence[int],
 ) -> dict[str, Any] | None:
-    """Return the data that the page draws curves from; None if no run has evaluations.
+    """Return the data that the page draws curves from; None if no run has evaluations, or
+    all have those of their ends alone.
 
     ``problems`` has the positions of the runs on each problem, ``best`` those of best points. In the result, ``arrays``
     holds each different column once, ``columns`` of ``runs`` are indices of arrays, and ``left_out`` says which
@@ -258,7 +254,7 @@ def collect_curves(
     is_best = set(best)
     order = [*best, *(run for run in problems_of_run if run not in is_best)]
     evaluations = {run: rows for run in order[:MAX_RUNS] if (rows := records[run].rows)}
-    if not evaluations:
+    if all(map(has_only_ends, evaluations.values())):
         return None
     metrics = dict.fromkeys(name for rows in evaluations.values() for name in rows[-1])
     metrics = [name for name in metrics if name not in COUNTERS]

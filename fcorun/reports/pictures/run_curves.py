@@ -39,6 +39,15 @@ class RunView:
     metrics: MetricCatalogue = field(default_factory=lambda: CATALOGUE)
 
 
+def has_only_ends(rows: Evaluations) -> bool:
+    """Return whether a baseline was evaluated at its start and its end alone: a line between would show no iterates."""
+    return len(rows) == 2 and _is_baseline(rows)
+
+
+def _is_baseline(rows: Evaluations) -> bool:
+    return len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1])
+
+
 def draw(view: RunView) -> Any:
     """Return the figure of a run's metrics against ``x``.
 
@@ -46,8 +55,7 @@ def draw(view: RunView) -> Any:
     another run that did not count ``x``.
     """
     rows, x, metrics = view.rows, view.x, view.metrics
-    is_baseline = len(rows) > 1 and is_baseline_row({"bytes_up": 0} | rows[-1])
-    if is_baseline and not rows[-1].get(x):
+    if _is_baseline(rows) and not rows[-1].get(x):
         x = "iterations"
     xs = layout.x_values(rows, x, view.label)
     panels = choose_run_panels(list(rows[-1]) if rows else ["objective", "train_loss"], view.cutoff, metrics)
@@ -106,4 +114,8 @@ def choose_run_panels(names: Sequence[str], cutoff: float, metrics: MetricCatalo
     return measured
 
 
-PICTURE = Picture("curves", RunView, lambda view: view, draw)
+def _collect(view: RunView) -> RunView | None:
+    return None if has_only_ends(view.rows) else view
+
+
+PICTURE = Picture("curves", RunView, _collect, draw)

@@ -108,7 +108,7 @@ def _draw_record(record: Record, arguments: Namespace) -> bool:
         files |= render_pictures(model_view, formats=[arguments.format], style=style)
     for name, content in files.items():
         write_atomically(record.folder / name, content)
-    return True
+    return f"curves.{arguments.format}" in files
 
 
 def _given_style(arguments: Namespace) -> str | None:
