@@ -23,7 +23,7 @@ from fcorun.base.metrics import (
 )
 from fcorun.base.records.record import OUT_OF_FOLD, SHARED
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.datasets.subset import take_subset
+from fcorun.data.datasets.subset import suggest_folds, take_subset
 from fcorun.experiment.build import explain_unmeasured
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.results.models.predictions import describe_output
@@ -320,9 +320,9 @@ def add_fold_scores(study: Study, fits: Mapping[str, PathFit], metric: str) -> d
             predictions = of_shared(study.experiment.objective, data, data.train, outputs[p])
             values[p] = score.of_rows(WeightedRows.each_once(predictions.to_scored_rows()))[0, 0]
         if is_finite.any() and np.isnan(values[is_finite]).all():
+            cure = suggest_folds(data.train.fold is not None)
             raise UserError(
-                f"`metric={score.name}` is undefined on the rows that {name} holds out: give `metric=loss`, or fewer "
-                "folds"
+                f"`metric={score.name}` is undefined on the rows that {name} holds out: give `metric=loss`, or {cure}"
             )
         scored[name] = replace(fit, metrics=fit.metrics | {metric: values})
     return scored
