@@ -190,7 +190,7 @@ def check_cohorts(
         by_edge = None if experiment.topology.edge_rounds is None else experiment.topology.count_listeners(connect())
         n_at_edge = None if by_edge is None else int(by_edge.min())
         n_clients, n_rows = data.n_clients, data.train.n_rows
-        experiment.privacy.check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge)
+        experiment.privacy.check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge=n_at_edge)
     if cohort_size < least:
         raise UserError(f"`algo={names['algo']}` with these numbers needs {least} clients in each round, and "
                         f"{cohort_size} take part: raise `clients_per_round`, or choose other numbers "

@@ -227,7 +227,7 @@ class Record:
 
     @property
     def spent_epsilon(self) -> str:
-        """What a private run with a secret key has cost, such as "epsilon 1.2 by round 40"; "" of other runs."""
+        """The cost of a private run with a secret key, such as "epsilon 1.2 by round 40"; "" of other runs."""
         if self.flat_config.get("privacy.key") != "secret":
             return ""
         with contextlib.suppress(UserError):
