@@ -453,7 +453,7 @@ def cache_nonzeros(
         bounds = np.cumsum(np.concatenate(lengths))
         np.savez(out, bounds=bounds, y=np.concatenate(targets), column_range=column_range)
 
-    if not row_file.exists():
+    if not (nonzero_file.exists() and row_file.exists()):
         _write_in_cache(nonzero_file, n_bytes, write_nonzeros)
         _write_in_cache(row_file, 0, write_rows)
     with np.load(row_file) as rows:

@@ -23,6 +23,7 @@ from fcorun import (
     GaussianPrivacy,
     LeastSquares,
     Logistic,
+    Newton,
     from_arrays,
 )
 from fcorun.data.datasets.table import Table
@@ -30,10 +31,12 @@ from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.data.tables import array_files
 from fcorun.data.tables.readers import read_dataframe
+from fcorun.experiment import requirements
 from fcorun.methods.mirror_maps.mirror_map import Euclidean
 from fcorun.methods.objectives.mlp import MLP
 from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.row_clipping import RowClippedProblem
+from fcorun.runs import batch
 from fcorun.runs.job import Watcher
 
 pytestmark = pytest.mark.filterwarnings("ignore::fcorun.interface.api.progress.ExperimentWarning")
@@ -311,6 +314,21 @@ def test_what_needs_dense_rows_is_refused(tmp_path, case):
     with fails(*words, "rows that fit into memory can be dense", "X.toarray()"):
         y = DENSE[:, 0] if "task" in data else LABELS
         Experiment(data=from_arrays(SPARSE, y, CLIENTS, **data), rounds=1, **options).run(tmp_path)
+
+
+def test_what_exceeds_memory_or_takes_all_rows_at_once_is_refused(tmp_path, monkeypatch):
+    rows = from_arrays(SPARSE, LABELS, CLIENTS, validation=0.0)
+    monkeypatch.setattr(requirements, "MAX_PARAMETERS", 25)
+    with fails("algorithm=Newton", "sends Hessians, of at most 25 parameters", "has 26: choose another algorithm"):
+        Experiment(data=rows, algorithm=Newton(), regularizer=L1(0.1), rounds=1).run(tmp_path / "newton")
+    record = Experiment(data=rows, algorithm=FedAvg(client_lr=0.1), rounds=1).run(tmp_path / "fedavg")
+    with fails("intervals need dense rows, and its rows are sparse", "X.toarray()"):
+        record.infer(data=rows)
+    monkeypatch.setattr(batch, "free_device_memory", lambda: 1000)
+    with fails(
+        "a run on 4 clients with 26 parameters needs at least", "are free; give fewer rows, features or clients"
+    ):
+        Experiment(data=rows, algorithm=Ditto(client_lr=0.1), rounds=1).run(tmp_path / "ditto")
 
 
 def test_entries_out_of_order_twice_or_not_finite_are_refused():
