@@ -65,10 +65,10 @@ class RowNumbers:
         line = self.order[np.minimum(place, len(self.order) - 1)]
         wrong = np.flatnonzero(self.numbers[line] != row)
         if len(wrong):
-            cure = f"give numbers from 0 to {len(self.order) - 1:,}"
+            cure = f": give numbers from 0 to {len(self.order) - 1:,}"
             if self.source:
-                cure = "which the column 'row' of the table lacks: add its line to the table, or leave its triples out"
-            raise UserError(f"{where}: line {first_line + wrong[0] + 1} has the row {row[wrong[0]]}: {cure}")
+                cure = ", which the column 'row' of the table lacks: add its line, or leave its triples out"
+            raise UserError(f"{where}: line {first_line + wrong[0] + 1} has the row {row[wrong[0]]}{cure}")
         return line
 
     def check_lines(self, counts: Int[np.ndarray, " n"]) -> None:
