@@ -123,6 +123,16 @@ def check_file_options(options: FileOptions, ending: str) -> None:
                             f"`data.{option}` out")  # fmt: skip
 
 
+def _check_names_no_column(roles: ColumnRoles, ending: str) -> None:
+    """Raise UserError for options that name a column of a file without names of columns."""
+    for option in ("target", "client", "ignore", "only", "keep", "weight", "offset", "event"):
+        column = getattr(roles, option)
+        if column is not None:
+            raise UserError(
+                f"`data.{option}={column}`: a {ending} file has no named columns; leave `data.{option}` out"
+            )
+
+
 def read_table(
     path: str,
     roles: ColumnRoles,
@@ -154,12 +164,8 @@ def read_table(
         file = find_file(path, arrays=True)
         ending = detect_ending(file, where)
     has_named_columns = ending in NAMED_COLUMN_ENDINGS
-    for option in ("target", "client", "ignore", "only", "keep", "weight", "offset", "event"):
-        column = getattr(roles, option)
-        if column is not None and not has_named_columns:
-            raise UserError(
-                f"`data.{option}={column}`: a {ending} file has no named columns; leave `data.{option}` out"
-            )
+    if not has_named_columns:
+        _check_names_no_column(roles, ending)
     if triples is not None:
         roles = _choose_no_features(roles, triples, has_named_columns)
     is_sparse = triples is not None or (ending in LIBSVM_ENDINGS and options.sparse)

@@ -210,7 +210,7 @@ class PendingJob:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still compute its runs."""
+        """Return whether the job may still compute its runs."""
         return self.is_queued is not False
 
     @property

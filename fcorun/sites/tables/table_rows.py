@@ -222,7 +222,7 @@ class SiteTable:
 
     @property
     def fold_cure(self) -> str:
-        """What makes other folds, in words."""
+        """The options that make other folds, in words."""
         return word(suggest_folds(self.options.fold is not None, verb="plan"))
 
     def count_in_hessian(self, selected: np.ndarray) -> tuple[float, list[float]]:

@@ -28,6 +28,7 @@ _OPTIONS_HELP = (
     "the keys by which NEW is read, if not as the record's file: data.na=[-9] data.encoding=latin-1 data.sheet=NAME; "
     "data.triples=FILE: their features"
 )
+_UNKNOWN_CODES = "codes of missing values, such as -9, are read as numbers: give data.na=[-9] if the rows have some"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -56,10 +57,7 @@ def run(argv: Sequence[str]) -> int:
     triples = given.pop("triples", None)
     check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
     record = find_record(arguments.record)
-    if (record.folder / "mask.nii.gz").is_file() and not arguments.rows.endswith(".npz"):
-        raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
-                        "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
-
+    _check_voxels(record, arguments.rows)
     import pandas as pd
 
     from fcorun.data.rows.sparse_matrix import SparseMatrix
@@ -109,12 +107,17 @@ def run(argv: Sequence[str]) -> int:
     warnings = [*_write_predictions(predictions, arguments.out), *file_warnings, *warnings]
     warnings += _describe_thresholds(arguments.record, record)
     if kinds and not data.get("limits") and given.get("na", record.config["data"].get("na")) is None:
-        warnings.append(
-            "codes of missing values, such as -9, are read as numbers: give data.na=[-9] if the rows have some"
-        )
+        warnings.append(_UNKNOWN_CODES)
     for line in warnings:
         print(escape_controls(f"fcorun: {line}"), file=sys.stderr)
     return 0
+
+
+def _check_voxels(record: Record, rows: str) -> None:
+    """Raise UserError for a file of new rows that has no voxels, where the model is one of images."""
+    if (record.folder / "mask.nii.gz").is_file() and not rows.endswith(".npz"):
+        raise UserError(f"{record.folder} is a model of images: give an .npz whose X has a row an image, of the voxels "
+                        "of its mask.nii.gz in nilearn's order (NiftiMasker), not standardized")  # fmt: skip
 
 
 def _locate_objective(record: Record, trust: str | None) -> None:
