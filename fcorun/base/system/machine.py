@@ -46,6 +46,15 @@ def empty_aligned(shape: tuple[int, ...], dtype) -> "np.ndarray":
     return memory[start : start + size].view(dtype).reshape(shape)
 
 
+def align(array: "np.ndarray") -> "np.ndarray":
+    """Return the array, or a copy, as ``empty_aligned`` makes arrays."""
+    if array.ctypes.data % _ALIGNMENT == 0:
+        return array
+    aligned = empty_aligned(array.shape, array.dtype)
+    aligned[...] = array
+    return aligned
+
+
 # The versions of fcorun and its libraries, and the device.
 
 _SOURCE_VERSION = "0.0.0+source"

@@ -121,6 +121,8 @@ class SparseMatrix:
             return self._read_columns(self.csr if index == slice(None) else self.csr[index], columns)
         if isinstance(rows, (int, np.integer)):
             return self.csr[[rows]].toarray()[0]
+        if isinstance(rows, slice) and rows == slice(None):
+            return self
         return SparseMatrix(self.csr[rows])
 
     def _read_columns(self, csr: Any, columns: Any) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from fcorun.base.errors import UserError
-from fcorun.base.system.machine import empty_aligned
+from fcorun.base.system.machine import align
 from fcorun.data.rows.sparse_matrix import SparseMatrix, explain_dense_rows
 
 
@@ -173,23 +173,29 @@ class CompressedRows(SparseRows):
 def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None, n_stored: int = 0) -> CompressedRows:
     """Put sparse rows on the device, with nonzeros of a type.
 
+    A CPU takes the arrays of ``x`` without a copy: the columns, and the nonzeros if they have the type.
     ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined. ``n_stored`` is the
     least number of nonzeros, to which zeros pad them.
     """
     csr = x.csr
+    csr.data, csr.indices = align(csr.data), align(csr.indices)
+    row = np.repeat(np.arange(len(x), dtype=np.int32), np.diff(csr.indptr))
     n_stored = max(csr.nnz, n_stored, 1)  # rows of zeros alone store one, since JAX takes nothing from an empty array
-    values, columns, row = (empty_aligned((n_stored,), kind) for kind in (dtype, np.int32, np.int32))
-    values[csr.nnz :], columns[csr.nnz :] = 0, 0
-    row[csr.nnz :] = len(x) - 1  # so that rows increase
-    np.copyto(values[: csr.nnz], csr.data, casting="unsafe")
-    columns[: csr.nnz] = csr.indices
-    row[: csr.nnz] = np.repeat(np.arange(len(x), dtype=np.int32), np.diff(csr.indptr))
+    values = _lengthen(csr.data.astype(dtype, copy=False), n_stored, 0)
+    columns = _lengthen(csr.indices, n_stored, 0)
+    row = _lengthen(row, n_stored, len(x) - 1)  # so that rows increase
     return CompressedRows(
-        values=jax.device_put(values),
-        columns=jax.device_put(columns),
-        row=jax.device_put(row),
+        values=jax.device_put(align(values)),
+        columns=jax.device_put(align(columns)),
+        row=jax.device_put(align(row)),
         bounds=jax.device_put(csr.indptr),
         n_features=x.shape[1],
         width=x.width,
         most_joined=n_stored if offsets is None else max(1, int(np.diff(csr.indptr[offsets]).max())),
     )
+
+
+def _lengthen(array: np.ndarray, length: int, fill: int) -> np.ndarray:
+    """Return the array, with ``fill`` up to this length where it is shorter."""
+    n_missing = length - len(array)
+    return np.pad(array, (0, n_missing), constant_values=fill) if n_missing else array

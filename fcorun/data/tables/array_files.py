@@ -222,6 +222,7 @@ def read_libsvm(
     Raises ValueError for lines of another form, and UserError, which names ``data.path=path``, where the dense array
     would be too large, or the cache cannot be written, and for an index 0 where ``first_index`` is 1.
     """
+    from scipy.sparse import csr_matrix
     from sklearn.datasets import load_svmlight_file
 
     if sparse and stays_on_disk(file.stat().st_size, resident):
@@ -242,11 +243,11 @@ def read_libsvm(
         raise UserError(
             f"{path} has an index 0, and the indices of the record's file count from 1: number both files from 1"
         )
-    matrix = matrix[:, first_index:]
-    n_rows, n_features = matrix.shape
-    single = matrix.astype(np.float32)
-    if (single.data == matrix.data).all():
-        matrix = single
+    matrix.indices -= first_index  # in place: a slice of the columns would copy the matrix twice
+    n_rows, n_features = matrix.shape[0], matrix.shape[1] - first_index
+    single = matrix.data.astype(np.float32)
+    values = single if (single == matrix.data).all() else matrix.data
+    matrix = csr_matrix((values, matrix.indices, matrix.indptr), (n_rows, n_features))
     _check_number_of_features(n_features, path)
     if sparse == AUTO:
         sparse = n_rows * n_features > _SMALL_NUMBERS and matrix.nnz <= _SPARSE_SHARE * n_rows * n_features

@@ -72,6 +72,16 @@ def test_products_and_their_derivatives_are_those_of_dense_rows():
         assert not (zeros[np.array([1])] @ jnp.asarray(w)).any()
 
 
+def test_a_cpu_shares_the_nonzeros_and_their_columns_with_the_host():
+    x = SparseMatrix.from_scipy(SPARSE, "X")
+    with jax.enable_x64(True):
+        rows = compress_rows(x, np.float64).to_csr()
+    if jax.default_backend() == "cpu":
+        assert np.shares_memory(rows.data, x.csr.data)
+        assert np.shares_memory(rows.indices, x.csr.indices)
+    np.testing.assert_array_equal(x.csr.toarray(), DENSE)
+
+
 def both(folder, x, y, *, data=None, **experiment) -> tuple[Any, Any]:
     """Return the records of a run on sparse rows and on the same dense rows."""
     records = []
