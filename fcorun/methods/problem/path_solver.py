@@ -9,7 +9,7 @@ Hessian costs as much as many steps. Sparse rows stay sparse: only matrices of t
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -42,18 +42,54 @@ _PATH_FACTOR = 1.3  # of l1 on the way to a first minimum; with 2 or more the st
 _WIDE_PATH_FACTOR = 1.8  # without the strong rule
 _LOOSE = 0.1  # of the loss of the null model: the goal on this way
 _DENSE_FEATURES = 64  # sparse ones that are dense at once
+_SPARSE_FEATURES = 256  # whose products with others are sparse at once
 _may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """The features (p, n) of sparse rows, of which no copy is made: those that are asked for alone are transposed.
+
+    Attributes:
+        rows: the rows, a CSR array.
+        scale: a factor of all features but the intercept.
+        has_intercept: whether the last feature is 1 in all rows.
+    """
+
+    rows: Any
+    scale: float
+    has_intercept: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        n_rows, n_features = self.rows.shape
+        return n_features + self.has_intercept, n_rows
+
+    def __matmul__(self, slope: Float[np.ndarray, " n"]) -> Float[np.ndarray, " p"]:
+        products = self.scale * (self.rows.T @ slope)
+        return np.append(products, slope.sum()) if self.has_intercept else products
+
+    def __getitem__(self, numbers: Int[np.ndarray, " k"]) -> Any:
+        """Return the features of these numbers as a CSR array (k, n); an intercept is the first of them."""
+        n_rows, n_features = self.rows.shape
+        is_weight = numbers < n_features
+        features = sparse.csr_array(self.rows[:, numbers[is_weight]].T)
+        if self.scale != 1:
+            features *= self.scale
+        if is_weight.all():
+            return features
+        return sparse.vstack([sparse.csr_array(np.ones((1, n_rows))), features], format="csr")
 
 
 class PathRows(NamedTuple):
     """The n rows of a path, sorted by client.
 
     Attributes:
-        x: the features (p, n), with a row of ones for an intercept, which is the last one. Of sparse rows, a CSR array.
+        x: the features (p, n), with a row of ones for an intercept, which is the last one.
         y, weight, offset, client: the targets, the weights in F, the offsets and the clients, each (n,).
     """
 
-    x: Float[np.ndarray, "p n"] | Any
+    x: Float[np.ndarray, "p n"] | SparseFeatures
     y: Shaped[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     offset: Float[np.ndarray, " n"]
@@ -68,7 +104,8 @@ class PathRows(NamedTuple):
         has_intercept = "bias" in problem.shapes
         x: Any
         if isinstance(batch.x, CompressedRows):
-            x = _transpose_sparse(batch.x.to_csr(), has_weight, problem.scale, has_intercept)
+            rows = batch.x.to_csr()
+            x = SparseFeatures(rows if has_weight.all() else rows[has_weight], problem.scale, has_intercept)
         else:
             n_features = batch.x.shape[1]
             x = np.ones((n_features + has_intercept, n_rows))
@@ -243,7 +280,7 @@ class _PathState:
     ):
         self.objective = objective
         self.rows = rows
-        self.is_wide = sparse.issparse(rows.x) and rows.x.shape[0] > MAX_WORKING
+        self.is_wide = isinstance(rows.x, SparseFeatures) and rows.x.shape[0] > MAX_WORKING
         self.max_working = MAX_WORKING_OF_SPARSE if self.is_wide else MAX_WORKING
         self.search_class = search_class or (CholeskySignSearch if self.is_wide else SignSearch)
         self.has_intercept = has_intercept
@@ -369,12 +406,13 @@ class _PathState:
     def _multiply(self, features: Any) -> Float[np.ndarray, "k m"]:
         """Return the columns of the model's Hessian that belong to some working features (m, n)."""
         curvature = self.model.curvature
-        if features.shape[0] == len(self.working):
+        if sparse.issparse(features):
+            columns = _multiply_sparse(self.design, features * curvature)
+        elif features.shape[0] == len(self.working):
             root = features * np.sqrt(curvature)
             columns = root @ root.T  # half the work of a product of two matrices
         else:
             columns = self.design @ (features * curvature).T
-        columns = _densify(columns)
         if self.model.eliminate is not None:
             columns -= self._eliminate(self.design) @ self._eliminate(features).T
         return columns
@@ -405,8 +443,8 @@ class _PathState:
             point = self.theta[self.working]
             is_fresh = self.model is self.derivatives
             if not is_fresh and self._needs_hessian(excess, last_excess):
-                self._refresh()
                 search = None
+                self._refresh()
                 is_fresh = True
             if search is None:
                 search = self.search_class(add_to_diagonal(self.hessian, ridge), l1)
@@ -417,8 +455,8 @@ class _PathState:
             if not self._step(penalty, move, decrease):
                 if is_fresh:
                     return False
-                self._refresh()
                 search = None
+                self._refresh()
                 last_excess = np.inf
                 decrease = np.inf
         return False
@@ -522,17 +560,13 @@ class _PathState:
         return float(psi + slopes @ point + of_ridge + violation * most_psi)
 
 
-def _transpose_sparse(x: Any, has_weight: Bool[np.ndarray, " n"], scale: float, has_intercept: bool) -> Any:
-    """Return the features of rows x in CSR that have a weight, in CSR, with a row of ones for an intercept."""
-    if not has_weight.all():
-        x = x[has_weight]
-    features = sparse.csr_array(x.T)
-    if scale != 1:
-        features = features * scale
-    if not has_intercept:
-        return features
-    ones = sparse.csr_array(np.ones((1, int(has_weight.sum()))))
-    return sparse.vstack([features, ones], format="csr")
+def _multiply_sparse(left: Any, right: Any) -> Float[np.ndarray, "k m"]:
+    """Return the dense product of sparse features (k, n) with the transpose of others (m, n), of which few at once."""
+    product = np.empty((left.shape[0], right.shape[0]))
+    for first in range(0, right.shape[0], _SPARSE_FEATURES):
+        part = slice(first, first + _SPARSE_FEATURES)
+        product[:, part] = (left @ right[part].T).toarray()
+    return product
 
 
 def _densify(matrix: Any) -> Float[np.ndarray, "k m"]:

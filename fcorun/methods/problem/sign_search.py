@@ -20,11 +20,15 @@ def add_to_diagonal(matrix: Float[np.ndarray, "k k"], values: Float[np.ndarray, 
 
 
 class SignSearch:
-    """The minima of v' A v / 2 - linear' v + sum_j l1_j |v_j| for one matrix A, positive semidefinite (k, k)."""
+    """The minima of v' A v / 2 - linear' v + sum_j l1_j |v_j| for one matrix A, positive semidefinite (k, k).
+
+    The search keeps A and changes its diagonal.
+    """
 
     def __init__(self, matrix: Float[np.ndarray, "k k"], l1: Float[np.ndarray, " k"]):
         diagonal = np.diagonal(matrix)
-        self.matrix = add_to_diagonal(matrix, np.where(diagonal > 0, _JITTER * diagonal, 1))
+        matrix[np.diag_indices(len(l1))] += np.where(diagonal > 0, _JITTER * diagonal, 1)
+        self.matrix = matrix
         self.l1 = l1
         self._numbers = np.zeros(0, int)
         self._inverse = np.zeros((0, 0))
@@ -124,5 +128,7 @@ class CholeskySignSearch(SignSearch):
     def _solve(self, numbers: Int[np.ndarray, " m"], right: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
         if not np.array_equal(numbers, self._numbers) or not len(numbers):
             self._numbers = numbers
-            self._factor = cho_factor(self.matrix[np.ix_(numbers, numbers)], overwrite_a=True, check_finite=False)
+            self._factor = None  # frees the last one
+            columns = self.matrix[np.ix_(numbers, numbers)].T  # in the order of LAPACK, which then needs no copy
+            self._factor = cho_factor(columns, overwrite_a=True, check_finite=False)
         return cho_solve(self._factor, right, check_finite=False)

@@ -1,5 +1,6 @@
 """The path solver against the solver of the baseline, for each loss and penalty, and its bound on what is left."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -330,6 +331,22 @@ def test_many_sparse_features_are_certified_without_the_solver_of_the_baseline(m
     assert is_nonzero.any()
     assert (np.abs(gradient) <= strength * (1 + 1e-6)).all()
     np.testing.assert_allclose(gradient[is_nonzero], -strength * np.sign(weights[is_nonzero]), rtol=1e-4)
+
+
+def test_sparse_rows_and_their_minimum_take_less_than_three_times_the_memory_of_the_nonzeros():
+    rng = np.random.default_rng(3)
+    x = SparseMatrix(sparse.random_array((2000, 20_000), density=0.01, rng=rng, format="csr"))
+    y = (x @ np.where(np.arange(20_000) < 20, 3.0, 0.0) > 0).astype(float)
+    with jax.enable_x64(True):
+        problem = Problem(Logistic(), L1(2e-3), Euclidean(), Logistic().shapes((20_000,), 0))
+        tracemalloc.start()
+        batch = Batch(compress_rows(x, np.float64), jnp.asarray(y), jnp.full(2000, 1 / 2000))
+        *_, minimum = path_solver.minimize(problem, batch, 1e-8, 20_000)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert minimum.certified
+    assert np.count_nonzero(minimum.w["weights"]) > 5
+    assert peak < 2 * x.nbytes
 
 
 def test_other_problems_have_no_path_solver():
