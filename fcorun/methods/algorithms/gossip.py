@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar
 import jax.numpy as jnp
 
 from fcorun.base.config import AUTO, AutoPositive
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, Problem, PyTree, Traits
+from fcorun.methods.algorithms.algorithm import Algorithm, Problem, PyTree
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA, Traits
 
 # the traits of methods that reach the optimum by one gradient and one prox a round
 EXACT_GOSSIP = replace(

@@ -11,7 +11,8 @@ from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, NonNegative
 from fcorun.base.metrics import Metric
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, LocalData, Traits, tree_bytes
+from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, tree_bytes
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA, Traits
 from fcorun.methods.problem import inner_solvers
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import (
