@@ -144,15 +144,14 @@ def read_table(
 ) -> ParsedRows:
     """Read the rows of the file at ``path``, whose ending says the format.
 
-    Raises UserError for a file that is missing, empty or damaged, and for targets, clients and arrays with values that
-    are missing or not numbers.
+    Raises UserError for a missing, empty or damaged file, and for targets, clients and arrays with values that are
+    missing or not numbers.
 
     Args:
         path: the file, or a folder of .npy files.
         roles: the roles of named columns. Of a file of arrays, ``group``, ``split`` and ``fold`` name arrays.
         record: the folder of a record whose encoding the columns are to fit, or None.
-        resident: whether the features of Parquet, HDF5 and folders are read into memory. With "auto", they stay on disk
-            if they do not fit into memory.
+        resident: whether features are read into memory; "auto": unless they take too much of it.
         options: how a file with named columns is read.
         triples: a Parquet file with the features of the rows, which are sparse; ``path`` then has no features.
     """
@@ -168,8 +167,8 @@ def read_table(
         _check_names_no_column(roles, ending)
     if triples is not None:
         roles = _choose_no_features(roles, triples, has_named_columns)
-    is_sparse = triples is not None or (ending in LIBSVM_ENDINGS and options.sparse)
-    if ending not in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING) and resident is False and not is_sparse:
+    may_stay = triples is not None or ending in (ARRAY_FOLDER, *HDF5_ENDINGS, PARQUET_ENDING)
+    if resident is False and not may_stay and not (ending in LIBSVM_ENDINGS and options.sparse):
         raise UserError(f"`data.resident=false`: {path} is read whole: write it as .parquet, .h5 or a folder of "
                         "X.npy and y.npy, or leave `data.resident` out")  # fmt: skip
     check_file_options(options, ending)
@@ -200,7 +199,7 @@ def read_table(
             if triples is not None and len(rows.y):
                 rows = replace(rows, x=read_features(triples, table.frame, where, resident), frame=None)
     if not len(rows.y):
-        raise UserError(f"`data.path={path}`: the file has no rows; give one with data")
+        raise UserError(f"{where}: the file has no rows; give one with data")
     features = rows.x if rows.frame is None else rows.frame
     if not features.shape[1]:
         others = " and ".join(f"data.{option}" for option in roles.metadata)

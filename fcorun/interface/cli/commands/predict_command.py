@@ -58,9 +58,7 @@ def run(argv: Sequence[str]) -> int:
     check_output_file(arguments.out, list(TABLE_WRITERS), arguments.force)
     record = find_record(arguments.record)
     _check_voxels(record, arguments.rows)
-    import pandas as pd
 
-    from fcorun.data.rows.sparse_matrix import SparseMatrix
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.parsed_table import FileOptions
     from fcorun.data.tables.readers import read_dataframe
@@ -83,16 +81,11 @@ def run(argv: Sequence[str]) -> int:
         warnings=file_warnings,
         options=options,
     )
-    sparse = None
-    if isinstance(frame, SparseMatrix):  # of a LIBSVM file
-        sparse, frame = frame, pd.DataFrame(index=range(len(frame)))
+    frame, sparse = _separate_sparse_features(frame, triples, arguments.rows, record)
     columns = list(frame.columns)
     arguments.keep = [options.find_column(name, columns) for name in arguments.keep]
     _check_columns(arguments, columns, clients is not None, client_column)
-    source = arguments.rows
-    if triples is not None:
-        source = f"{source} with `data.triples={triples}`"
-        sparse = _read_features(triples, arguments.rows, frame, record)
+    source = arguments.rows if triples is None else f"{arguments.rows} with `data.triples={triples}`"
     with words_of(word_with_dashes("at", "baseline")):
         predictions, warnings = predict(
             record,
@@ -129,18 +122,27 @@ def _locate_objective(record: Record, trust: str | None) -> None:
         locate(target, "objective.class", trust)
 
 
-def _read_features(triples: str, rows: str, table: Any, record: Record) -> Any:
-    """Return the features of the lines of a table, the file ``rows``, from a file of triples. Raises UserError."""
+def _separate_sparse_features(frame: Any, triples: str | None, rows: str, record: Record) -> tuple[Any, Any]:
+    """Return the table of the file ``rows``, and its sparse features, of a LIBSVM file or of triples, or None.
+
+    Raises UserError.
+    """
+    import pandas as pd
+
+    from fcorun.data.rows.sparse_matrix import SparseMatrix
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.readers import NAMED_COLUMN_ENDINGS, detect_ending, read_features
 
+    if triples is None:
+        is_sparse = isinstance(frame, SparseMatrix)
+        return (pd.DataFrame(index=range(len(frame))), frame) if is_sparse else (frame, None)
     if read_columns(str(record.folder)):
         raise UserError(f"`data.triples={triples}`: the features of {record.folder} have names: give them as columns "
                         f"of {rows}")  # fmt: skip
     if detect_ending(Path(rows), rows) not in NAMED_COLUMN_ENDINGS:
         raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give NEW, one of "
                         f"{', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
-    return read_features(triples, table, rows).widen(record.summary["data"]["features"])
+    return frame, read_features(triples, frame, rows).widen(record.summary["data"]["features"])
 
 
 def _check_columns(arguments: Any, columns: list, has_clients: bool, client_column: str | None) -> None:
