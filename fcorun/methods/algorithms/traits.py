@@ -1,4 +1,4 @@
-"""What an algorithm says of itself: with which problems, channels and topologies it may run."""
+"""Traits of algorithms: the problems, channels and topologies with which each of them may run."""
 
 from dataclasses import dataclass
 from typing import Literal
