@@ -8,7 +8,8 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, Index, NonNegative
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, LocalData
+from fcorun.methods.algorithms.algorithm import Algorithm, LocalData
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.operation_counts import tree_bytes
 from fcorun.methods.problem.penalized_quadratic import hessian, minimize_model, pack_symmetric, unpack_symmetric

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoPositive, Relaxation
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 
 from fcorun.base.config import AUTO, AutoNonNegative, AutoPositive, NonNegative, Relaxation
 from fcorun.base.errors import UserError
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA
 from fcorun.methods.algorithms.proximal import ProximalAlgorithm, balanced_prox_step
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import jax.numpy as jnp
 
 from fcorun.base.config import AUTO, AutoPositive, Count, NonNegative
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm, LocalData, auto_client_lr
+from fcorun.methods.algorithms.algorithm import Algorithm, LocalData, auto_client_lr
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA
 from fcorun.methods.problem import inner_solvers
 from fcorun.methods.problem.inner_solvers import Real
 from fcorun.methods.problem.problem import Problem, Vector

@@ -9,7 +9,8 @@ from jax.flatten_util import ravel_pytree
 
 from fcorun.base.config import Count, NonNegative, Positive
 from fcorun.base.metrics import Metric
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA
 from fcorun.methods.problem.inner_solvers import StoppingRule
 from fcorun.methods.problem.penalized_quadratic import (
     bound_model_decrease,

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from fcorun.base.config import AUTO, AutoFraction, AutoPositive
 from fcorun.base.errors import UserError
-from fcorun.methods.algorithms.algorithm import EXACT_BY_WHOLE_DATA, Algorithm
+from fcorun.methods.algorithms.algorithm import Algorithm
+from fcorun.methods.algorithms.traits import EXACT_BY_WHOLE_DATA
 
 
 @dataclass(frozen=True)

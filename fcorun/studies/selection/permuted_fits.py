@@ -111,7 +111,7 @@ class DirectFits:
                 rows = PathRows.of_batch(self.problem, batch)
             train = np.flatnonzero(masks.train)[np.asarray(batch.weight) > 0]
             held_out = subset.x[subset.validation_rows].astype(np.float64)
-            x = np.ones((len(rows.x), len(held_out)))
+            x = np.ones((rows.x.shape[0], len(held_out)))
             x[: held_out.shape[1]] = held_out.T * self.problem.scale
             folds[name] = PermutedFold(rows, train, x, masks.validation)
         return folds
