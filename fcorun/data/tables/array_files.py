@@ -22,6 +22,7 @@ from fcorun.data.rows.sparse_matrix import MOST_INDICES, SparseMatrix
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
+from fcorun.data.tables.text_files import OPEN_COMPRESSED
 
 HDF5_ENDINGS = (".h5", ".hdf5")
 PARQUET_ENDING = ".parquet"
@@ -211,7 +212,8 @@ def read_libsvm(
     """Return the features (N, d), the targets (N,), float64, and the index of the first feature, 0 or 1.
 
     The features are a SparseMatrix if ``sparse``; with "auto", if a tenth of them or less is not 0, of a file that is
-    not small as a dense array. Features that are not ``resident`` are a SparseDiskMatrix, whatever "auto" would choose.
+    not small as a dense array. Features that are not ``resident`` are a SparseDiskMatrix, whatever "auto" would choose;
+    those of a compressed file are ``resident`` if it is "auto".
 
     Features in memory are float32 if that has all their digits, else float64, so that a run has the digits of its
     precision.
@@ -225,10 +227,11 @@ def read_libsvm(
     from scipy.sparse import csr_matrix
     from sklearn.datasets import load_svmlight_file
 
-    if sparse and stays_on_disk(file.stat().st_size, resident):
-        key = [file_digest(file), "nonzeros"]
+    n_bytes = _estimate_nonzero_bytes(file)
+    if sparse and stays_on_disk(n_bytes, resident):
+        key = [file_digest(file), "nonzeros of all lines"]
         where = f"`data.path={path}`"
-        x, y = cache_nonzeros(key, file.stat().st_size, _read_libsvm_blocks(file, where), where, from_zero=False)
+        x, y = cache_nonzeros(key, n_bytes, _read_libsvm_blocks(file, where), where, from_zero=False)
         _check_number_of_features(x.n_features, path)
         return x, y, x.first_column
     try:
@@ -262,20 +265,30 @@ def read_libsvm(
     return matrix.toarray(), y, first_index
 
 
+def _estimate_nonzero_bytes(file: Path) -> int:
+    """Estimate the bytes of a LIBSVM file's nonzeros from the colons at its beginning; 0 for a compressed file."""
+    if file.suffix.lower() in OPEN_COMPRESSED:
+        return 0
+    with file.open("rb") as stream:
+        text = stream.read(READ_BYTES)
+    return NONZERO.itemsize * text.count(b":") * file.stat().st_size // max(len(text), 1)
+
+
 def _read_libsvm_blocks(file: Path, where: str) -> Iterator[NonzeroBlock]:
     """Yield the rows of a LIBSVM file, READ_BYTES of text at a time. Raises UserError, which begins with ``where``."""
     from sklearn.datasets import load_svmlight_file
 
     n_rows = 0
-    for offset in range(0, file.stat().st_size, READ_BYTES):
-        try:
-            part: Any = {"zero_based": True, "n_features": MOST_INDICES, "offset": offset, "length": READ_BYTES}
-            matrix, y = load_svmlight_file(str(file), **part)
-        except OverflowError as error:
-            raise _refuse_index(where) from error
-        csr = SparseMatrix.from_scipy(matrix, where, n_rows).csr
-        yield NonzeroBlock(csr.indices, csr.data, np.diff(csr.indptr), y)
-        n_rows += len(y)
+    with OPEN_COMPRESSED.get(file.suffix.lower(), open)(file, "rb") as stream:
+        while stream.peek(1):
+            try:  # goes on where the last block ended, to the end of the line at ``length``
+                part: Any = {"zero_based": True, "n_features": MOST_INDICES, "length": stream.tell() + READ_BYTES}
+                matrix, y = load_svmlight_file(stream, **part)
+            except OverflowError as error:
+                raise _refuse_index(where) from error
+            csr = SparseMatrix.from_scipy(matrix, where, n_rows).csr
+            yield NonzeroBlock(csr.indices, csr.data, np.diff(csr.indptr), y)
+            n_rows += len(y)
 
 
 def _refuse_index(where: str) -> UserError:

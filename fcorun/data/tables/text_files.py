@@ -40,7 +40,7 @@ _FIRST_ROWS = 1000  # which usually show a cell that is no plain number
 _FIRST_ROWS_OF_NAMES = 20  # among which the names of the columns are looked for
 _SEPARATORS = (",", ";", "\t")
 _UTF_8 = "utf-8-sig"  # with or without a mark
-_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+OPEN_COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
 _NUMBER = r"\s*[+-]?\d+(?:,\d+)?(?:[eE][+-]?\d+)?\s*"  # a comma may be a decimal comma
 _COMMA_THOUSANDS = r"\s*[+-]?[1-9]\d{0,2},\d{3}\s*"  # or separate thousands
 
@@ -196,7 +196,7 @@ class TextFile:
 
     def open_lines(self) -> Any:
         """Return the lines of the file, as text."""
-        return _OPEN.get(self.path.suffix.lower(), open)(self.path, "rt", encoding=self.encoding, newline="")
+        return OPEN_COMPRESSED.get(self.path.suffix.lower(), open)(self.path, "rt", encoding=self.encoding, newline="")
 
     def describe_long_row(self) -> str:
         """Return a sentence about the first row that has more cells than the header."""
@@ -283,7 +283,7 @@ def find_encoding(path: Path, encoding: str | None, where: str) -> str:
 
     Raises UserError, which begins with ``where``, for zero bytes in a file without a mark and a given encoding.
     """
-    with _OPEN.get(path.suffix.lower(), open)(path, "rb") as content:
+    with OPEN_COMPRESSED.get(path.suffix.lower(), open)(path, "rb") as content:
         start = content.read(_FIRST_BYTES)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"

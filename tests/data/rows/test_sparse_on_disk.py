@@ -1,5 +1,8 @@
 """Sparse rows that stay on disk equal the same rows read into memory."""
 
+import bz2
+import gzip
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,7 @@ from helpers import fails
 from fcorun import Record, compose, run
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows import disk_matrix
+from fcorun.data.rows.sparse_disk_matrix import SparseDiskMatrix
 from fcorun.data.tables import array_files, triples
 from fcorun.engine.segments import row_fetching
 
@@ -88,6 +92,20 @@ def test_rows_are_those_of_the_file_in_any_order(first):
     np.testing.assert_allclose(x.moments(), [x.read().csr.toarray().mean(axis=0), x.read().moments()[1]], atol=1e-12)
     with fails("the rows are sparse", "as a dense matrix"):
         np.asarray(x)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress])
+def test_every_line_is_one_row_also_of_compressed_files_and_of_lines_longer_than_a_block(compress, monkeypatch):
+    text = Path("rows.svm").read_bytes()
+    file = Path({bytes: "rows.svm", gzip.compress: "rows.svm.gz", bz2.compress: "rows.svm.bz2"}[compress])
+    file.write_bytes(compress(text))
+    monkeypatch.setattr(array_files, "READ_BYTES", len(max(text.splitlines(), key=len)) // 2)
+    x, y, _ = array_files.read_libsvm(file, file.name, resident=False)
+    np.testing.assert_array_equal(x.read().csr.toarray(), FEATURES)
+    np.testing.assert_array_equal(y, LABELS)
+    monkeypatch.setattr(array_files, "free_memory_for_rows", lambda: 0)
+    x, _, _ = array_files.read_libsvm(file, file.name, resident="auto")
+    assert isinstance(x, SparseDiskMatrix) == (compress is bytes)  # nobody knows the length of compressed text
 
 
 TRIPLES_OF_ROWS = pd.DataFrame({"row": np.arange(N_ROWS), "column": 3, "value": 1.0})
