@@ -214,6 +214,18 @@ def test_groups_of_an_earlier_plan_count_in_a_newer_file(client, tmp_path, monke
     run(unnamed, "others.csv")
 
 
+def test_groups_of_an_earlier_plan_do_not_tell_rows_apart(tmp_path, monkeypatch):
+    """Each file names all patients anew, and the newest one has one visit more; its plan does not read who they are."""
+    monkeypatch.chdir(tmp_path)
+    table = write_visits().assign(split="train", patient=range(N))
+    for name, n_rows, shift in (("first.csv", 200, 0), ("old.csv", N - 1, 1000), ("new.csv", N, 2000)):
+        table[:n_rows].assign(patient=table["patient"] + shift).to_csv(name, index=False)
+    run(plan_of(*SPLIT, "data.group=patient"), "first.csv")
+    run(plan_of(*SPLIT, "data.ignore=[patient]"), "old.csv")
+    with fails("1 row is training rows of this plan and was in no set of plan"):
+        run(plan_of(*SPLIT, "data.ignore=[patient]"), "new.csv")
+
+
 # -- sums at models
 
 

@@ -50,7 +50,7 @@ from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
 from fcorun.sites.tables.ledger_patients import count_patients, list_patients
-from fcorun.sites.tables.ledger_rows import ReleasedSet, gap_token, make_tokens
+from fcorun.sites.tables.ledger_rows import PATIENTS, ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
 _NO_ROW = -1
@@ -364,13 +364,13 @@ def _find_folders_apart(entries: Sequence[LedgerEntry], files: Mapping[str, _Kno
 def _pair_rows(file: _KnownFile, rows: np.ndarray, newer: _KnownFile, newer_rows: np.ndarray) -> np.ndarray:
     """Return pairs of equal rows of two files, of ``rows`` and of ``newer_rows``, (pairs, 2).
 
-    Rows are equal if they are so in all columns that are known of both files. Among several equal rows, those in equal
-    sets are paired first, so that a permutation of equal rows moves none: in the sets of equal clients, splits and
-    folds, and then of equal splits and folds alone, because a client may be called after its file.
+    Rows are equal if they are so in all columns that plans have read of both files. Among several equal rows, those in
+    equal sets are paired first, so that a permutation of equal rows moves none: in the sets of equal clients, splits
+    and folds, and then of equal splits and folds alone, because a client may be called after its file.
     """
     import pandas as pd
 
-    columns = sorted(file.tokens.keys() & newer.tokens.keys())
+    columns = sorted(name for name in file.tokens.keys() & newer.tokens.keys() if not name.startswith(PATIENTS))
     paired = [np.zeros((0, 2), np.int64)]
     if not columns:
         return paired[0]

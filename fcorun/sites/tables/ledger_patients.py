@@ -10,6 +10,7 @@ import numpy as np
 
 from fcorun.sites.plan.patients import Patients
 from fcorun.sites.tables.ledger_entry import LedgerEntry
+from fcorun.sites.tables.ledger_rows import PATIENTS
 
 
 def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray]) -> list[Patients]:
@@ -27,10 +28,12 @@ def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarr
     patients = []
     for name in sorted({entry.group for entry in entries} | {""}):
         patient = np.arange(n_rows)  # of rows of a file without the column
-        readers = [entry for entry in entries if name in entry.tokens]
-        if readers:
-            rows = np.concatenate([numbers[entry.reading] for entry in readers])
-            tokens = np.concatenate([entry.tokens[name] for entry in readers])
+        columns = []
+        for entry in entries:
+            columns += [(entry.reading, entry.tokens[key]) for key in (name, PATIENTS + name) if key in entry.tokens]
+        if columns:
+            rows = np.concatenate([numbers[reading] for reading, _ in columns])
+            tokens = np.concatenate([tokens for _, tokens in columns])
             patient[rows] = n_rows + np.unique(tokens, return_inverse=True)[1]
         if weight is not None:
             patient[np.isnan(weight)] = 2 * n_rows

@@ -21,6 +21,7 @@ from fcorun.sites.tables.fold_rules import NOT_HELD_OUT, draw_row_folds
 from fcorun.sites.tables.table_rows import SiteTable
 
 ROW_ID = "row id"  # the column of ``policy.row_id``, whatever its name in the file
+PATIENTS = "patients\0"  # before the name of a column that is read only because an earlier plan took it for patients
 _TRUTH_VALUES = {"true": "1", "false": "0"}
 _GAP = "\0"
 _EXACT = 2**53  # real numbers below are whole numbers exactly
@@ -95,7 +96,8 @@ def list_read_columns(
 
     Args:
         row_id: the column of the file that names a row; None: there is none.
-        groups: columns that name patients in earlier plans, which are read, too, if the file has them.
+        groups: columns that name patients in earlier plans. Those that the file has and the plan does not read are
+            read, too, by names after ``PATIENTS``: they count patients, and do not tell which rows are equal.
 
     Raises OwnTableError if the file has no such column.
     """
@@ -119,7 +121,7 @@ def list_read_columns(
         where = f"data.path={options.path}"
         file_options = options.file_options()
         parsed = read_named_columns(file, detect_ending(file, where), None, further, where=where, options=file_options)
-        columns |= {name: parsed.frame[name] for name in groups if name in parsed.frame}
+        columns |= {f"{PATIENTS}{name}": parsed.frame[name] for name in groups if name in parsed.frame}
     if row_id is not None:
         if row_id not in parsed.frame:
             public = "the file of this site lacks the column that policy.row_id of its owner names"
@@ -160,7 +162,7 @@ def make_tokens(secret: bytes, columns: Mapping[str, Any], known: Collection[str
             values = np.asarray(values).astype(str)  # the shortest digits
         digests = bytearray()
         for value in (*values.tolist(), _GAP):  # the last one is that of the code -1
-            digests += _digest(secret, name, _normalize(value))
+            digests += _digest(secret, name.removeprefix(PATIENTS), _normalize(value))
         tokens[name] = np.frombuffer(digests, "<u8").astype(np.uint64)[codes]
     return tokens
 
