@@ -198,6 +198,23 @@ def test_two_plans_tell_no_row_of_a_large_weight(drops, weights, is_refused, tmp
     run(plan_of(*SPLIT, "data.ignore=[w]", "seed=1"), second)  # sums without weights
 
 
+def test_sums_without_weights_do_not_tell_what_weighted_ones_do(tmp_path, monkeypatch):
+    """Two plans without weights may tell twelve rows, one of which is all that two weighted plans would tell."""
+    monkeypatch.chdir(tmp_path)
+    weight = np.where(np.arange(N) % 10, 1.0, 25.0)
+    weight[-12:-1] = 0.001
+    table = write_visits().assign(w=weight, split="train")
+    table[:-12].to_csv("few.csv", index=False)
+    table.to_csv("all.csv", index=False)
+    for path in ("few.csv", "all.csv"):
+        run(plan_of(*SPLIT, "data.only=[age,w]"), path)
+    weighted = plan_of(*SPLIT, "data.only=[age]", "data.weight=w")
+    with fails("12 rows of fewer than 10 patients"):
+        run(weighted, "all.csv")
+    run(weighted, "all.csv", overlap=True)
+    run(plan_of(*SPLIT, "data.only=[age]", "data.weight=w", "seed=1"), "few.csv")  # the owner has given the rows away
+
+
 @pytest.mark.parametrize("client", ["data.client=unit", "data.ignore=[patient,unit]"])
 def test_groups_of_an_earlier_plan_count_in_a_newer_file(client, tmp_path, monkeypatch):
     """Twelve visits of one new patient: the newer plan does not read who they are, and its site does."""

@@ -416,19 +416,23 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     """Return a sentence for each cell of fewer than ``min_rows`` rows or patients that the last plan makes.
 
     A plan that divides a file as an earlier one did, and reads no new column of the file, makes none. A cell that was
-    there before is not made by the plan.
+    there before is not made by the plan. Where the plan has weights, these are only earlier plans with the same
+    weights, and cells that were there by the last of them: what sums without weights told is not all that it tells.
     """
     *earlier, newest = entries
     if not earlier:
         return []
-    alike = [entry for entry in earlier if entry.reading == newest.reading and entry.sets == newest.sets]
+    has_weights = [newest.weight_column in ("", entry.weight_column) for entry in earlier]
+    comparable = [entry for entry, has in zip(earlier, has_weights, strict=True) if has]
+    alike = [entry for entry in comparable if entry.reading == newest.reading and entry.sets == newest.sets]
     if not newest.tokens and any(np.array_equal(entry.labels, newest.labels) for entry in alike):
         return []
     labels, numbers = _identify_rows(entries)
     cells = _number_cells(labels)
     sizes = np.bincount(cells)
     counts = count_patients(cells, list_patients(entries, numbers))
-    unchanged = _find_unchanged(earlier, numbers, cells)
+    n_before = max((plan + 1 for plan, has in enumerate(has_weights) if has), default=0)
+    unchanged = _find_unchanged(earlier[:n_before], numbers, cells)
     sentences = []
     for cell in np.flatnonzero(counts < min_rows).tolist():
         if cell in unchanged:

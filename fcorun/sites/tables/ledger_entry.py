@@ -40,8 +40,8 @@ class LedgerEntry:
         by_client: whether sums of single clients leave.
         group: the column of the file whose values the plan takes for patients; "": none.
         tokens: the tokens of columns that no earlier entry on the same reading has, (N,) by column.
-        weight_column, weights: the column of the file with the weights of the rows, and these, (N,); "" and None of a
-            plan without weights, and of an entry that was read, because no file of the ledger has them.
+        weight_column: the column of the file with the weights of the rows; "": they have none.
+        weights: these weights, (N,); None: there are none, or the entry was read, because the ledger keeps none.
     """
 
     plan: str
@@ -119,6 +119,7 @@ class LedgerEntry:
             "knots",
             "by_client",
             "group",
+            "weight_column",
         )
         header: dict[str, Any] = {name: getattr(self, name) for name in names}
         header |= {"sets": [asdict(released) for released in self.sets], "columns": list(self.tokens)}
