@@ -168,7 +168,7 @@ def test_two_plans_tell_no_visits_of_one_patient(first, n_visits, is_refused, tm
     table.assign(split=split_of(80)).to_csv("visits.csv", index=False)
     run(plan_of(*SPLIT, *(named if first else unnamed)))
     table.assign(split=split_of(92)).to_csv("visits.csv", index=False)
-    words = "12 rows of fewer than 10 patients are validation rows of this plan and were"
+    words = "12 rows of fewer than 10 groups of 'patient' are validation rows of this plan and were"
     with fails(words) if is_refused else nullcontext():
         run(plan_of(*SPLIT, *(unnamed if first else named)))
 
@@ -193,7 +193,10 @@ def test_two_plans_tell_no_row_of_a_large_weight(drops, weights, is_refused, tmp
         rows.to_csv(name, index=False)
     first, second = ("all.csv", "few.csv") if drops else ("few.csv", "all.csv")
     run(plan_of(*SPLIT, "data.weight=w"), first)
-    with fails("12 rows of fewer than 10 patients are", "and were") if is_refused else nullcontext():
+    words = (
+        "12 rows, whose weights ('w') the ledger does not keep" if drops else "12 rows that count like fewer than 10"
+    )
+    with fails(words, "and were", "or data.weight where weights are the reason") if is_refused else nullcontext():
         run(plan_of(*SPLIT, "data.weight=w"), second)
     run(plan_of(*SPLIT, "data.ignore=[w]", "seed=1"), second)  # sums without weights
 
@@ -209,7 +212,7 @@ def test_sums_without_weights_do_not_tell_what_weighted_ones_do(tmp_path, monkey
     for path in ("few.csv", "all.csv"):
         run(plan_of(*SPLIT, "data.only=[age,w]"), path)
     weighted = plan_of(*SPLIT, "data.only=[age]", "data.weight=w")
-    with fails("12 rows of fewer than 10 patients"):
+    with fails("12 rows that count like fewer than 10 patients by their weights ('w') are"):
         run(weighted, "all.csv")
     run(weighted, "all.csv", overlap=True)
     run(plan_of(*SPLIT, "data.only=[age]", "data.weight=w", "seed=1"), "few.csv")  # the owner has given the rows away
@@ -226,7 +229,7 @@ def test_groups_of_an_earlier_plan_count_in_a_newer_file(client, tmp_path, monke
     table.assign(patient=range(N)).to_csv("others.csv", index=False)
     run(plan_of(*SPLIT, "data.group=patient", "data.ignore=[unit]"), "old.csv")
     unnamed = plan_of(*SPLIT, "data.ignore=[patient]", client)
-    with fails("12 rows of fewer than 10 patients are training rows of", "this plan and were in no set"):
+    with fails("12 rows of fewer than 10 groups of 'patient' are training rows of", "this plan and were in no set"):
         run(unnamed, "new.csv")
     run(unnamed, "others.csv")
 

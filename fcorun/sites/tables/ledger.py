@@ -49,7 +49,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
-from fcorun.sites.tables.ledger_patients import count_patients, list_patients
+from fcorun.sites.tables.ledger_patients import count_patients, describe_few, list_patients
 from fcorun.sites.tables.ledger_rows import PATIENTS, ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
@@ -63,14 +63,15 @@ _BROKEN = "the ledger of this site cannot be read or written: its owner mends it
 _DIFFERENCE = (
     "the rows of this plan differ from those of plans that this site has answered by fewer rows than policy.min_rows "
     "of the site, or the plans sum few rows of a rare level up otherwise, and the difference of two answers would tell "
-    "them: keep the split of the earlier plan (the same data.split_seed, data.validation and data.test, or a column "
-    "data.split), or leave the columns out (data.ignore) whose levels the site's owner names, or the owner gives the "
-    "rows away"
+    "them: keep the clients and the split of the earlier plan (the same data.client, data.split_seed, data.validation "
+    "and data.test, or a column data.split), or leave the columns out (data.ignore) whose levels the site's owner "
+    "names, or data.weight if the owner names weights, or the owner gives the rows away"
 )
 _CURES = (
-    "the difference of two answers would tell them. Keep the split of the earlier plan (the same data.split_seed, "
-    "data.validation and data.test, or a column data.split) and give the same file, leave a column of levels out, or "
-    "give these rows away by overlap=allow with fcorun site accept"
+    "the difference of two answers would tell them. Keep the clients and the split of the earlier plan (the same "
+    "data.client, data.split_seed, data.validation and data.test, or a column data.split) and give the same file, "
+    "leave a column of levels out, or data.weight where weights are the reason, or give these rows away by "
+    "overlap=allow with fcorun site accept, as you may where groups that are named here are no patients"
 )
 _TWO_FILLS = (
     "plans that this site has answered filled gaps of '{0}' by two values: add '{0}' to data.ignore of the plan, or "
@@ -430,7 +431,8 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     labels, numbers = _identify_rows(entries)
     cells = _number_cells(labels)
     sizes = np.bincount(cells)
-    counts = count_patients(cells, list_patients(entries, numbers))
+    patients = list_patients(entries, numbers)
+    counts = count_patients(cells, patients)
     n_before = max((plan + 1 for plan, has in enumerate(has_weights) if has), default=0)
     unchanged = _find_unchanged(earlier[:n_before], numbers, cells)
     sentences = []
@@ -444,7 +446,7 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
             entry = entries[plan]
             set_text = f"{entry.describe_set(int(labels[row, plan]))} of plan {entry.plan[:8]}.."
             sets.append(f"{set_text} (accepted {entry.accepted}, {entry.title})")
-        few_patients = f" of fewer than {min_rows} patients" if sizes[cell] >= min_rows else ""
+        few_patients = describe_few(cells == cell, patients, newest.weight_column, min_rows)
         begin = f"{sizes[cell]} rows{few_patients} are {newest.describe_set(label)} of this plan and were"
         if sizes[cell] == 1:
             begin = f"1 row is {newest.describe_set(label)} of this plan and was"
@@ -471,7 +473,7 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
         return values[entry.is_training][numbers[entry.reading][entry.is_training].argsort()]
 
     rows = sort_training_rows(newest, numbers[newest.reading])
-    patients = [of_column.take(rows) for of_column in list_patients(entries, numbers)]
+    patients = {name: of_column.take(rows) for name, of_column in list_patients(entries, numbers).items()}
     alike = [entry for entry in earlier if np.array_equal(sort_training_rows(entry, numbers[entry.reading]), rows)]
     sentences = []
     for name in newest.codes:
@@ -498,7 +500,7 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
     return sentences
 
 
-def _count_alike(codings: Sequence[np.ndarray], patients: Sequence[Patients]) -> np.ndarray:
+def _count_alike(codings: Sequence[np.ndarray], patients: Mapping[str, Patients]) -> np.ndarray:
     """Return for how many patients the rows stand that are like each row, (n,), in all columns of arrays of n lines."""
     cells = _number_cells(np.column_stack(codings))
     return count_patients(cells, patients)[cells]

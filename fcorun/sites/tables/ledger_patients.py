@@ -13,8 +13,8 @@ from fcorun.sites.tables.ledger_entry import LedgerEntry
 from fcorun.sites.tables.ledger_rows import PATIENTS
 
 
-def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray]) -> list[Patients]:
-    """Return the patients of all rows: rows by themselves, and by each column that is the group of a plan.
+def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarray]) -> dict[str, Patients]:
+    """Return the patients of all rows: rows by themselves, "", and by each column that is the group of a plan.
 
     They have the weights of the last plan.
 
@@ -25,7 +25,7 @@ def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarr
     weight = None
     if entries and entries[-1].weights is not None:
         weight = _find_weights(entries, numbers, n_rows)
-    patients = []
+    patients = {}
     for name in sorted({entry.group for entry in entries} | {""}):
         patient = np.arange(n_rows)  # of rows of a file without the column
         columns = []
@@ -37,7 +37,7 @@ def list_patients(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarr
             patient[rows] = n_rows + np.unique(tokens, return_inverse=True)[1]
         if weight is not None:
             patient[np.isnan(weight)] = 2 * n_rows
-        patients.append(Patients(None if weight is None else np.nan_to_num(weight, nan=1.0), patient))
+        patients[name] = Patients(None if weight is None else np.nan_to_num(weight, nan=1.0), patient)
     return patients
 
 
@@ -55,7 +55,23 @@ def _find_weights(entries: Sequence[LedgerEntry], numbers: Mapping[str, np.ndarr
     return weight
 
 
-def count_patients(cells: np.ndarray, patients: Sequence[Patients]) -> np.ndarray:
+def count_patients(cells: np.ndarray, patients: Mapping[str, Patients]) -> np.ndarray:
     """Return for how many patients each cell of rows stands, the least number by any column of groups."""
     n_cells = int(cells.max(initial=-1)) + 1
-    return np.min([of_column.count_parts(cells, n_cells) for of_column in patients], axis=0)
+    return np.min([of_column.count_parts(cells, n_cells) for of_column in patients.values()], axis=0)
+
+
+def describe_few(rows: np.ndarray, patients: Mapping[str, Patients], weight: str, min_rows: int) -> str:
+    """Return in words what makes the rows of a mask stand for fewer than ``min_rows``; "" where they are fewer rows.
+
+    Args:
+        patients: those of ``list_patients``, with weights of the column ``weight``.
+    """
+    if rows.sum() < min_rows:
+        return ""
+    if patients[""].unweighted.count(rows) < min_rows:
+        return f", whose weights ('{weight}') the ledger does not keep, so that they count as one patient,"
+    if patients[""].count(rows) < min_rows:
+        return f" that count like fewer than {min_rows} patients by their weights ('{weight}')"
+    column = next(name for name, of_column in patients.items() if of_column.count(rows) < min_rows)
+    return f" of fewer than {min_rows} groups of '{column}'"
