@@ -1,5 +1,8 @@
 """Groups of runs that are computed side by side: their order, and records as of one group after the other."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -45,6 +48,27 @@ def test_a_batch_that_fails_gives_its_cores_back():
 
 def count_threads_of_blas():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+PROGRAM = """
+from threadpoolctl import threadpool_info
+from fcorun.runs.executors import inline
+from fcorun.runs.executors.executor import LauncherOptions
+
+class Cores:
+    def run_side_by_side(self, calls, ends_early, one_by_one):
+        import scipy.linalg
+        print(*[library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"])
+
+inline.SharedCores = Cores
+inline.InlineExecutor(LauncherOptions()).run([[]], None)
+"""
+
+
+def test_a_fresh_process_limits_the_blas_of_scipy_too():
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    output = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, check=True).stdout
+    assert set(output.split()) == {b"1"}
 
 
 def test_groups_side_by_side_leave_the_records_of_groups_one_by_one(monkeypatch):

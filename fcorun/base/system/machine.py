@@ -183,6 +183,15 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def limit_blas_threads(n_threads: int | None) -> contextlib.AbstractContextManager:
+    """Return a context in which each BLAS uses so many threads at most; None: as many as it would."""
+    from threadpoolctl import threadpool_limits
+
+    if n_threads is not None:
+        import scipy.linalg  # noqa: F401  # SciPy's own BLAS, which is limited only where it is loaded
+    return threadpool_limits(n_threads)
+
+
 def free_device_memory() -> int:
     """Return the free bytes of the memory in which JAX computes."""
     import jax

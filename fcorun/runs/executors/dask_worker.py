@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Worker, WorkerPlugin, get_worker
-from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import set_interrupted
+from fcorun.base.system.machine import limit_blas_threads
 from fcorun.runs.executors.executor import LauncherOptions, PackedWork, PointResult, compute_group
 from fcorun.runs.executors.inline import InlineExecutor
 
@@ -74,7 +74,7 @@ def serving(probe: Path) -> Iterator[None]:
     set_interrupted(False)
     _running_probes.append(probe)
     try:
-        with suppress(KeyboardInterrupt), threadpool_limits(1):  # of ``interrupt_task``
+        with suppress(KeyboardInterrupt), limit_blas_threads(1):  # of ``interrupt_task``
             yield
     finally:
         _running_probes.clear()

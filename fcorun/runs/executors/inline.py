@@ -4,9 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from threadpoolctl import threadpool_limits
-
-from fcorun.base.system.machine import compute_policy
+from fcorun.base.system.machine import compute_policy, limit_blas_threads
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.batch import check_devices
 from fcorun.runs.executors.executor import Executor, has_failed
@@ -31,7 +29,7 @@ class InlineExecutor(Executor):
         while groups_to_run:
             calls = [partial(run_group, group, watch, cores, self.keeps_places) for group in groups_to_run]
             ends_early = partial(self._ends_by_failure, groups_to_run)
-            with threadpool_limits(blas_threads):
+            with limit_blas_threads(blas_threads):
                 cores.run_side_by_side(calls, ends_early, one_by_one=is_debugged)
             if ends_early():
                 return
