@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -49,7 +50,7 @@ def command(tmp_path, monkeypatch):
 def write_plugin(folder: Path, factor: float) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "mine.py").write_text(PLUGIN)
-    (folder / "steps.py").write_text(f"FACTOR = {factor:.2f}\n")
+    (folder / "steps.py").write_text(f"FACTOR = {factor}\n")
     return folder
 
 
@@ -68,7 +69,7 @@ def test_one_worker_computes_modules_of_one_name_by_the_folder_of_each_command(c
 
 
 def change_code(folder: Path) -> str:
-    write_plugin(folder, 0.5)
+    write_plugin(folder, 0.125)  # of another length: Python compares seconds and lengths
     return "steps.py changed since the command was given"
 
 
@@ -87,6 +88,15 @@ def write_table(folder: Path, outcome: float) -> None:
     pd.DataFrame(rows).to_csv(folder / "rows.csv", index=False)
 
 
+def mark_submitted(folder: Path, task: PackedWork) -> None:
+    (point,) = task.start()
+    submitted = RunFolder(folder, point.experiment.identity)
+    submitted.claim()
+    submitted.write_file("config.yaml", yaml_text(point.experiment.config))
+    submitted.write_status("interrupted", "mine", "not begun: its job was submitted")
+    submitted.release()
+
+
 @pytest.mark.parametrize("change", [change_code, break_code, change_rows])
 def test_a_job_whose_code_or_rows_have_changed_fails_its_record_and_says_so(change, command, tmp_path):
     folder = write_plugin(tmp_path / "project", 1.0)
@@ -94,12 +104,7 @@ def test_a_job_whose_code_or_rows_have_changed_fails_its_record_and_says_so(chan
     table = ("data=table", "data.path=rows.csv", "data.client=site", "data.target=y", "rounds=3")
     task = pickle.loads(command(folder, *MINE, *table))
     assert isinstance(task, PackedWork)
-    (point,) = task.start()
-    submitted = RunFolder(folder / "run", point.experiment.identity)
-    submitted.claim()
-    submitted.write_file("config.yaml", yaml_text(point.experiment.config))
-    submitted.write_status("interrupted", "mine", "not begun: its job was submitted")
-    submitted.release()
+    mark_submitted(folder / "run", task)
     sentence = change(folder)
     ((status, error),) = GroupJob([folder / "run"])(task)
     record = Record(folder / "run")
@@ -109,3 +114,24 @@ def test_a_job_whose_code_or_rows_have_changed_fails_its_record_and_says_so(chan
     assert not record.rows
     with fails(sentence):
         compute(pickle.dumps(task))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"folder": "gone"}, "cannot enter the command's folder gone (No such file or directory)"),
+        ({"versions": {"fcorun": "0.0"}}, "and the command has 0.0: install the same there"),
+    ],
+)
+def test_a_job_that_is_refused_when_it_begins_again_leaves_what_is_done(changes, sentence, command, tmp_path):
+    task = command(tmp_path, *SMALL)
+    assert compute(task) == [("done", "")]
+    done = Record(tmp_path / "run").status
+    mark_submitted(tmp_path / "other", pickle.loads(task))
+    begun_again = replace(pickle.loads(task), **changes)
+    first, (status, error) = GroupJob([tmp_path / "run", tmp_path / "other"])(begun_again)
+    assert first == ("done", "")
+    assert Record(tmp_path / "run").status == done
+    other = Record(tmp_path / "other").status
+    assert status == other["status"] == "failed"
+    assert sentence in error == other["reason"]

@@ -68,6 +68,19 @@ def fcorun_version() -> str:
         return _SOURCE_VERSION
 
 
+def read_versions() -> dict[str, str]:
+    """Return the versions that must be the same in all processes of a command, by package."""
+    return {"fcorun": fcorun_version(), **{package: version(package) for package in ("jax", "jaxlib")}}
+
+
+def check_versions(versions: Mapping[str, str], where: str) -> None:
+    """Raise UserError, which names this process by ``where``, for other versions than those of the command."""
+    for package, number in read_versions().items():
+        if number != versions[package]:
+            raise UserError(f"{where} has {package} {number} and the command has {versions[package]}: install the same "
+                            "there, start workers of Dask anew, and give the command again")  # fmt: skip
+
+
 @cache
 def describe_environment() -> dict[str, Any]:
     """Return versions, the git commit of fcorun if it is known, and the device."""

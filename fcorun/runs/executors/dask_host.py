@@ -14,7 +14,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +22,7 @@ from distributed.comm.addressing import get_address_host
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.hosts import Hosts
-from fcorun.base.system.machine import HostOptions, fcorun_version, free_host_memory, set_hosts, set_up_jax
+from fcorun.base.system.machine import HostOptions, check_versions, free_host_memory, set_hosts, set_up_jax
 
 _PROGRAM = "fcorun.interface.cli.host"
 _POLL_SECONDS = 0.1
@@ -72,11 +71,6 @@ class HostTask:
     def output(self, client: Any) -> Any:
         """Return the queue of the leader's lines, each with the name of its stream."""
         return Queue(f"{self.token}-output", client)
-
-
-def read_versions() -> dict[str, str]:
-    """Return the versions that must be the same on all hosts, by package."""
-    return {"fcorun": fcorun_version(), **{package: version(package) for package in ("jax", "jaxlib")}}
 
 
 def run_host(task: HostTask) -> tuple[int, str]:
@@ -173,10 +167,7 @@ def join_hosts(task: HostTask, scheduler: str, security: Any, machine: str) -> C
     Returns the connection to Dask's scheduler, for the caller to close. Raises UserError for other versions than the
     command's, and if JAX's processes do not find each other; HostLost if one is lost.
     """
-    for package, number in read_versions().items():
-        if number != task.versions[package]:
-            raise UserError(f"host {task.rank} ({task.names[task.rank]}) has {package} {number} and the command has "
-                            f"{task.versions[package]}: install the same on all")  # fmt: skip
+    check_versions(task.versions, f"host {task.rank} ({task.names[task.rank]})")
     client = Client(scheduler, security=security)
     mailboxes = {rank: task.mailbox(rank, client) for rank in range(len(task.names))}
     hosts = Hosts(task.rank, list(task.names), mailboxes, task.options.rows)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fcorun.base.errors import HostLost, UserError, first_line
 from fcorun.base.system.files import check_interrupted, defer_interruption, is_interrupted, write_atomically
 from fcorun.base.system.hosts import RERUN_HINT
-from fcorun.base.system.machine import HostOptions, available_cores
+from fcorun.base.system.machine import HostOptions, available_cores, read_versions
 from fcorun.experiment.configuration.compose import override_key
 from fcorun.runs.executors.dask import open_cluster, require_dask
 from fcorun.runs.executors.executor import LauncherOptions
@@ -113,7 +113,7 @@ def _make_tasks(
     addresses: tuple[str, ...], options: HostOptions, arguments: Sequence[str], probe: Path, n_cores: int | None
 ) -> "list[HostTask]":
     """Return the task of each host, by rank."""
-    from fcorun.runs.executors.dask_host import HostTask, read_versions
+    from fcorun.runs.executors.dask_host import HostTask
 
     leader = HostTask(
         token=secrets.token_hex(8),

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from fcorun.base.config import Count, build, find_user_code, import_classes
 from fcorun.base.errors import RemoteError, UserError, describe_error
 from fcorun.base.plugin_code import PluginCode
-from fcorun.base.system.machine import set_up_jax
+from fcorun.base.system.machine import check_versions, read_versions, set_up_jax
 from fcorun.base.trust import class_path, forget_folder_modules, locate_user_class
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.runs.job import SweepWatcher
@@ -112,6 +113,7 @@ class PackedWork:
         content: the pickled work, such as a group of points.
         n_cores: the number of cores that the process may use; None: all.
         code: the user's code by which the identities of the runs were computed, by section.
+        versions: those of the process that made the task, by package.
     """
 
     folder: str
@@ -119,6 +121,7 @@ class PackedWork:
     content: bytes
     n_cores: int | None
     code: Mapping[str, PluginCode] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=read_versions)
 
     @classmethod
     def of_group(cls, group: list[SweepPoint], n_cores: int | None) -> "PackedWork":
@@ -136,12 +139,19 @@ class PackedWork:
     def start(self) -> Any:
         """Prepare this process for the work, and return the content.
 
-        Raises UserError if this process cannot run the code by which the identities were computed.
+        Raises UserError if this process has other versions, does not see the folder, or cannot run the code by which
+        the identities were computed.
         """
+        here = f"the process {os.getpid()} on {socket.gethostname()}, which computes the runs,"
+        check_versions(self.versions, here)
         if self.n_cores is not None:
             os.environ["FCORUN_CORES"] = str(self.n_cores)
         set_up_jax()
-        os.chdir(self.folder)
+        try:
+            os.chdir(self.folder)
+        except OSError as error:
+            raise UserError(f"{here} cannot enter the command's folder {self.folder} ({error.strerror}): give the "
+                            "command again, in a folder that all such processes see") from error  # fmt: skip
         forget_folder_modules()  # of an earlier task, which may be of another folder, or of a file before an edit
         import_classes(self.config)
         for section, code in self.code.items():

@@ -328,19 +328,23 @@ class GroupJob:
         return DelayedSubmission(GroupJob(self._folders), task)
 
     def _compute(self, task: PackedWork) -> list[PointResult]:
-        """Compute the group in this process. A task that is refused fails its points. Raises KeyboardInterrupt."""
+        """Compute the group in this process.
+
+        A task that is refused, also when its job begins again, fails its unfinished points. Raises KeyboardInterrupt.
+        """
         try:
             return compute_group(task, InlineExecutor(LauncherOptions()))
         except UserError as error:
-            for folder in self._folders:
-                _record_refusal(folder, error)
-            return [("failed", describe_error(error))] * len(self._folders)
+            return [_record_refusal(folder, error) for folder in self._folders]
 
 
-def _record_refusal(folder: Path, error: UserError) -> None:
-    """Write the error into a record that ``_mark_submitted`` has left: the command may not wait for its jobs."""
+def _record_refusal(folder: Path, error: UserError) -> PointResult:
+    """Write the error into a record that is not finished: the command may not wait for its jobs."""
     status = Record(folder).status
+    if status.get("status") in FINISHED_STATUSES:
+        return status["status"], ""
     run_folder = RunFolder(folder, status.get("identity", ""))
     if status and run_folder.claim() == "resume":
         run_folder.mark_failed(error, status.get("label", ""))
     run_folder.release()
+    return "failed", describe_error(error)
