@@ -236,6 +236,8 @@ def run_sweep(
         experiments = [point.experiment for point in valid if point.experiment]
         check_metric_measured(experiments, options.metric)
         executor.start(experiments, watch.show_if_verbose)
+        if options.force:
+            executor.check_removal(unfinished)
     try:
         claim(folder, points, options)
         if not (n_invalid and options.fail_fast):

@@ -140,6 +140,9 @@ def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, 
     capsys.readouterr()
     assert run_sweep_command(*sweep, *options) == 0  # submits no job for runs that have one
     assert "jobs submitted: 0 (and 2 runs are of jobs in the queue); " in capsys.readouterr().out
+    assert run_sweep_command(*sweep, *options, "force=true") == 2
+    assert "whose record would be removed: scancel it, or leave force=true out" in capsys.readouterr().err
+    assert len(load_records("s")) == 2
     queue.write_text(f"{jobs[0]}\n7_0\n")
     assert count_open_jobs(Path()) == 1
     queue.write_text("7_0\n")

@@ -98,6 +98,9 @@ class Executor(ABC):
     def run(self, groups: PointGroups, watch: SweepWatcher) -> None:
         """Run the points of groups that are not over. Sets the ``end_status`` and ``error`` of each."""
 
+    def check_removal(self, points: Sequence[SweepPoint]) -> None:  # noqa: B027  # most executors keep no queue
+        """Raise UserError if ``force`` may not remove the records of these points."""
+
     def close(self) -> None:
         """Give back what ``start`` has taken."""
         self.opened.close()

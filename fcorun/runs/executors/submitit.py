@@ -82,10 +82,24 @@ class SubmititExecutor(Executor):
     def _needs_by_algorithm(self) -> dict[str, Any]:
         return (self.options.submitit or {}).get(_BY_ALGORITHM, {})
 
+    def check_removal(self, points: Sequence[SweepPoint]) -> None:
+        queued = self._list_queued_runs(points[0].folder.parent)
+        for point in points:
+            if point.folder in queued:
+                raise UserError(f"`force=true hydra.launcher.wait=false`: a job in the queue is to compute "
+                                f"{point.folder}, whose record would be removed: `scancel` it, or leave `force=true` "
+                                "out")  # fmt: skip
+
+    def _list_queued_runs(self, folder: Path) -> set[Path]:
+        """Return the runs in a folder that jobs in the queue are to compute; none if the command waits for its own."""
+        if self.options.wait:
+            return set()
+        return {run for job in list_pending_jobs(folder) for run in job.queued_runs}
+
     def run(self, groups: PointGroups, watch: SweepWatcher) -> None:
         folder = groups[0][0].folder.parent
         groups_by_needs: dict[str, list[list[SweepPoint]]] = {}
-        queued = set() if self.options.wait else {run for job in list_pending_jobs(folder) for run in job.queued_runs}
+        queued = self._list_queued_runs(folder)
         for group in groups:
             if queued.issuperset(point.folder for point in group):
                 continue
