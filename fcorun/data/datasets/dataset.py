@@ -350,7 +350,7 @@ class Dataset(PluginBase, ABC):
 
     def describe_unweighted(self) -> str:
         """Return a sentence on results that count each row once, whatever its weight; "" where rows have none."""
-        return describe_unweighted(getattr(self, "weight", None), getattr(self, "weight_kind", None))
+        return describe_unweighted(getattr(self, "weight", None), getattr(self, "weight_kind", "sampling"))
 
     def law(self) -> "Dataset | None":
         """Return the same data set for all seeds between which only the numbers of the rows and the truth differ.

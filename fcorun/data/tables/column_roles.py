@@ -311,9 +311,13 @@ def suggest_columns(name: str, frame: Any) -> str:
     return suggest_name(name, names)
 
 
-def describe_unweighted(weight: str | None, weight_kind: str | None = None) -> str:
-    """Return a sentence on results that count each row once, whatever its ``weight``; "" where rows have none."""
+def describe_unweighted(weight: str | None, weight_kind: str | None) -> str:
+    """Return a sentence on results that count each row once, whatever its ``weight``; "" where rows have none.
+
+    Args:
+        weight_kind: what the weights are; None: the user may still say that they are frequencies.
+    """
     if not weight or weight_kind == "frequency":  # rows of a frequency are repeated
         return ""
-    return word(f"each row counts once, whatever its weight ('{weight}'): if weights count equal rows, run it with "
-                "`data.weight_kind=frequency`")  # fmt: skip
+    cure = ": if weights count equal rows, run it with `data.weight_kind=frequency`" if weight_kind is None else ""
+    return word(f"each row counts once, whatever its weight ('{weight}'){cure}")

@@ -67,6 +67,7 @@ class ScoredRecord:
         nested: whether rows out of fold are those of outer folds, which no strength was chosen on.
         score_names: the columns of scores.csv, or None without the file.
         weight: the column of weights, which scores leave out, or "".
+        weight_kind: what the weights are, as ``describe_unweighted`` takes it.
     """
 
     folder: Path
@@ -77,10 +78,11 @@ class ScoredRecord:
     nested: bool = False
     score_names: frozenset[str] | None = None
     weight: str = ""
+    weight_kind: str | None = "sampling"
 
     def describe_weights(self) -> str:
         """Return a sentence if the rows have weights, or ""."""
-        return describe_unweighted(self.weight)
+        return describe_unweighted(self.weight, self.weight_kind)
 
     def find_warning(self, split: str, of_record: str = "") -> str:
         """Return a sentence if something was chosen on the rows of this set, or "".
@@ -117,7 +119,8 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     if (folder / "scores.csv").is_file():
         names = frozenset(SCORES.read(folder))
     weight = run.flat_config.get("data.weight") or ""
-    if run.flat_config.get("data.weight_kind") == "frequency":
+    weight_kind = run.flat_config.get("data.weight_kind", "sampling")  # data over sites have no such option
+    if weight_kind == "frequency":
         weight = ""
     return ScoredRecord(
         folder=folder,
@@ -128,6 +131,7 @@ def read_scored_record(folder: Path) -> ScoredRecord:
         nested=bool(selection.get("nested")),
         score_names=names,
         weight=weight,
+        weight_kind=weight_kind,
     )
 
 

@@ -128,11 +128,9 @@ class Policy:
             return
         needed = _ROWS_PER_FEATURE * features
         if n_patients < needed:
-            has_columns = plan.shared_options.weight or plan.shared_options.group
-            counted = ", where they count by weights and groups" if has_columns else ""
             raise UserError(f"{sender} sends a Hessian of {features} features, and {owner} has {int(n_patients)} "
-                            f"training rows{where}{counted}, fewer than {needed}: its owner may allow it by "
-                            "policy.alone=allow, or the plan sends none")  # fmt: skip
+                            f"training rows{where}{_describe_counted(plan)}, fewer than {needed}: its owner may allow "
+                            "it by policy.alone=allow, or the plan sends none")  # fmt: skip
 
     def check_rare_features(
         self,
@@ -174,6 +172,8 @@ class Policy:
         scales_by_client = features.standardized and features.standardized["by"] == "per_client"
         if not scales_by_client and not plan.tells_uploads:
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
+        owner = "a client of this site" if plan.tells_whole_uploads else "this site"
+        counted = _describe_counted(plan)
         needed = x.shape[1] + 2  # a line has an intercept, and one row more than numbers tells nothing
         rarity = []
         for name, part in curve_parts:
@@ -188,6 +188,12 @@ class Policy:
             counts = patients.count_parts(np.where(is_rare, told_client, -1), n_clients)
             if are_few(counts, needed).any():
                 raise UserError(f"the plan sends Hessians of several models, and {what} in fewer than {needed} "
-                                f"training rows of this site{where}, which would tell these rows: add its column to "
-                                "data.ignore of the plan, plan an algo that sends gradients, or the site's owner "
-                                "allows it by policy.alone=allow")  # fmt: skip
+                                f"training rows of {owner}{where}{counted}, which would tell these rows: add its "
+                                "column to data.ignore of the plan, plan an algo that sends gradients, or the site's "
+                                "owner allows it by policy.alone=allow")  # fmt: skip
+
+
+def _describe_counted(plan: Plan) -> str:
+    """Return a clause on rows that do not count one each, or ""."""
+    has_columns = plan.shared_options.weight or plan.shared_options.group
+    return ", where they count by weights and groups" if has_columns else ""
