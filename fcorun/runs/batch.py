@@ -411,16 +411,16 @@ def _save_checkpoints(
 
 def has_lost_key(job: Job) -> bool:
     """Return whether a run that began anew would draw another secret key than that of rounds that were told."""
-    return job.experiment.privacy.has_secret_key and job.run_folder.checkpoint_path.exists()
+    return job.experiment.privacy.has_secret_key and bool(Record(job.run_folder.path).spent_epsilon)
 
 
 def lost_key_error(job: Job) -> UserError:
     """Return the refusal to begin anew with another secret key, with what the rounds so far have cost."""
     spent = Record(job.run_folder.path).spent_epsilon
-    return UserError(f"the checkpoint {job.run_folder.checkpoint_path} cannot be read, and with it the secret key of "
-                     "`privacy` is lost: another run has other noise, and costs its epsilon besides that of the "
-                     f"rounds so far, {spent} and more after it; note that, delete this file to begin anew, and add "
-                     "the two")  # fmt: skip
+    return UserError(f"the checkpoint {job.run_folder.checkpoint_path} is missing or cannot be read, and with it the "
+                     "secret key of `privacy` is lost: another run has other noise, and costs its epsilon besides that "
+                     f"of the rounds so far, {spent} and more after it; choose another folder, which keeps this "
+                     "record, and add the two")  # fmt: skip
 
 
 def _resume(engine: Engine, jobs: list[Job], points: list[Numbers]) -> Start:

@@ -188,7 +188,7 @@ def _choose_strength(job: Job, watch: Watcher, cores: SharedCores) -> None:
 
 
 def _refuse_lost_key(job: Job, watch: Watcher) -> None:
-    """Have a job fail whose secret key was in a checkpoint that cannot be read."""
+    """Have a job fail whose secret key was in a checkpoint that is missing or cannot be read."""
     if has_lost_key(job) and job.run_folder.load_checkpoint() is None:
         job.fail(lost_key_error(job))
         watch.on_end(job)

@@ -227,12 +227,17 @@ class Record:
 
     @property
     def spent_epsilon(self) -> str:
-        """The cost of a private run with a secret key, such as "epsilon 1.2 by round 40"; "" of other runs."""
+        """The cost of a private run with a secret key, such as "epsilon 1.2 by round 40"; "" of other runs.
+
+        "" also of a run that stopped before its first checkpoint, which precedes all noise.
+        """
         if self.flat_config.get("privacy.key") != "secret":
             return ""
-        with contextlib.suppress(UserError):
+        with contextlib.suppress(UserError, KeyError):
             for row in self.rows[-1:]:
                 return f"epsilon {row[EPSILON]:.3g} by round {row['round']:g}"
+            if not self.finished and not (self.folder / _CHECKPOINT).exists():
+                return ""
         return "epsilon"
 
     def check_replaceable(self) -> None:
@@ -449,7 +454,9 @@ class RunFolder:
                 self.mark_running(label)
                 self._unlink(set(RECORD_FILES) - {"status.json"})
             elif state == "resume":
-                if not (self.path / _CHECKPOINT).exists():  # begins anew; an interrupted claim may have left old files
+                has_checkpoint = (self.path / _CHECKPOINT).exists()
+                if not has_checkpoint and not Record(self.path).spent_epsilon:  # it tells what a lost key has cost
+                    # begins anew; an interrupted claim may have left old files
                     self._unlink(set(RECORD_FILES) - {"status.json", "run.log", "config.yaml"})
                 names = (*RECORD_FILES, _CHECKPOINT, _CLIENT_STATES)
                 links = [name for name in names if (self.path / name).is_symlink()]

@@ -462,6 +462,10 @@ def test_a_round_that_is_computed_again_has_the_same_noise(mechanism, key, monke
     assert not list(Path("here").glob(".checkpoint*"))
 
 
+def raises(*_, **__):
+    raise MemoryError
+
+
 def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch):
     config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=8")
 
@@ -475,12 +479,24 @@ def test_a_secret_key_that_is_lost_is_not_drawn_anew_without_a_word(monkeypatch)
     checkpoint = Path("here/.checkpoint.npz")
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     spent = GaussianPrivacy(noise=1.0).find_epsilon(4, None)
-    with fails(
-        "here/.checkpoint.npz cannot be read", f"rounds so far, epsilon {spent:.3g} by round 4", "delete this file"
-    ):
-        run(config, "here")
-    checkpoint.unlink()
-    assert run(config, "here").status["status"] == "done"
+    for lose in (lambda: None, checkpoint.unlink, lambda: None):
+        lose()
+        with fails("here/.checkpoint.npz is missing or cannot be read", f"so far, epsilon {spent:.3g} by round 4"):
+            run(config, "here")
+        assert Record(Path("here")).rows[-1]["round"] == 4
+    assert run(config, "there").status["status"] == "done"
+
+
+def test_a_run_with_a_secret_key_that_failed_before_its_first_round_has_cost_nothing(monkeypatch):
+    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=2")
+    with monkeypatch.context() as patched:
+        patched.setattr("fcorun.runs.batch.RunFollower", raises)
+        with pytest.raises(MemoryError):
+            run(config, "here")
+    record = Record(Path("here"))
+    assert record.status["status"] == "failed"
+    assert record.spent_epsilon == ""
+    assert run(config | {"force": True}, "here").status["status"] == "done"
 
 
 def test_a_run_with_a_secret_key_is_not_replaced():
