@@ -185,9 +185,10 @@ def test_pictures_are_as_wide_as_a_page_or_a_column(clients):
 def test_a_record_and_its_page_have_the_pictures(trained):
     record = trained("binary", "data.test=0.5")
     names = {path.name for path in record.folder.iterdir()}
-    assert {"roc.csv", "calibration.csv", "thresholds.csv", "roc.png", "calibration.png", "decision.png"} <= names
+    drawn = {"roc.png", "calibration.png", "decision.png", "coefficients.png"}
+    assert {"roc.csv", "calibration.csv", "thresholds.csv", *drawn} <= names
     page = build_page([record.folder], [record])
-    assert page.count("data:image/png") == 3
+    assert page.count("data:image/png") == len(drawn)
     assert "Decision curve" in page
 
 
