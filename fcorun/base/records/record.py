@@ -234,8 +234,8 @@ class Record:
         if self.flat_config.get("privacy.key") != "secret":
             return ""
         with contextlib.suppress(UserError, KeyError):
-            for row in self.rows[-1:]:
-                return f"epsilon {row[EPSILON]:.3g} by round {row['round']:g}"
+            if rows := self.rows:
+                return f"epsilon {rows[-1][EPSILON]:.3g} by round {rows[-1]['round']:g}"
             if not self.finished and not (self.folder / _CHECKPOINT).exists():
                 return ""
         return "epsilon"

@@ -239,8 +239,7 @@ def collect_curves(
     metric: str,
     best: Sequence[int],
 ) -> dict[str, Any] | None:
-    """Return the data that the page draws curves from; None if no run has evaluations, or
-    all have those of their ends alone.
+    """Return the data that the page draws curves from; None if no run was evaluated between its ends.
 
     ``problems`` has the positions of the runs on each problem, ``best`` those of best points. In the result, ``arrays``
     holds each different column once, ``columns`` of ``runs`` are indices of arrays, and ``left_out`` says which

@@ -28,7 +28,8 @@ def run(argv: Sequence[str]) -> int:
         status = record.status
         out.print(f"{status['status']}: {record.folder}  {status.get('label', '')}  {status.get('reason', '')}")
         if spent := record.spent_epsilon:
-            out.print(f"its {spent} is spent, and adds to that of other runs on the same rows: note it")
+            out.print(f"the privacy of this run, {spent}, is spent: note it, and add it to that of other runs on the "
+                      "same rows")  # fmt: skip
     if not records:
         out.print(f"no record is {' or '.join(arguments.status)}")
         return 0
