@@ -13,7 +13,8 @@ from fcorun.base.system.files import file_digest
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.sparse_matrix import DENSE_CURE, SparseMatrix
+from fcorun.data.rows.rows import is_sparse
+from fcorun.data.rows.sparse_matrix import DENSE_CURE
 from fcorun.data.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
@@ -303,9 +304,10 @@ class Table(Dataset):
                 return encoding
             return {name: self.infer_column(series, rows.client) for name, series in rows.frame.items()}
         if rows.encoding is not None:
-            if self.splines and isinstance(rows.x, SparseMatrix):
-                raise UserError(f"`data.splines` makes curves of dense columns, and the rows are sparse: {DENSE_CURE}")
             if self.splines:
+                if is_sparse(rows.x):
+                    raise UserError("`data.splines` makes curves of dense columns, and the rows are sparse: "
+                                    f"{DENSE_CURE}")  # fmt: skip
                 raise UserError(f"`data.splines` needs rows in memory, and those of {self.path} stay on disk: give "
                                 "`data.resident=true`, or leave `data.splines` out")  # fmt: skip
             return None

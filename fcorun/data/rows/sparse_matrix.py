@@ -176,8 +176,8 @@ class SparseMatrix:
         """Return the largest value of each column, (d,)."""
         return self.csr.max(axis=0).toarray()
 
-    def spread(self, at: np.ndarray, n_rows: int) -> "SparseMatrix":
-        """Return ``n_rows`` rows of zeros but for these, which are the rows ``at`` (n,), increasing."""
+    def scatter(self, at: np.ndarray, n_rows: int) -> "SparseMatrix":
+        """Return ``n_rows`` rows: these at the places ``at`` (n,), which increase, and zeros at all others."""
         from scipy.sparse import csr_array
 
         bounds = np.zeros(n_rows + 1, np.int32)

@@ -72,8 +72,8 @@ def read_padded(
     Sparse rows have ``counts``.
     """
     if counts is not None:
-        spread = x.read().spread(np.flatnonzero(is_row), len(is_row))
-        rows = compress_rows(spread, dtype, n_stored=counts.stored)
+        padded = x.read().scatter(np.flatnonzero(is_row), len(is_row))
+        rows = compress_rows(padded, dtype, n_stored=counts.stored)
         return replace(rows, width=counts.widest, most_joined=counts.most_joined)
     array = buffers.next_array((len(is_row), x.shape[1]), device_dtype(x.dtype, dtype))
     array[~is_row] = 0

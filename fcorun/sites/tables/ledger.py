@@ -49,7 +49,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
-from fcorun.sites.tables.ledger_patients import count_patients, describe_few, list_patients
+from fcorun.sites.tables.ledger_patients import count_patients, explain_small_cell, list_patients
 from fcorun.sites.tables.ledger_rows import PATIENTS, ReleasedSet, gap_token, make_tokens
 from fcorun.sites.transport.messages import OwnerError
 
@@ -423,8 +423,8 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     *earlier, newest = entries
     if not earlier:
         return []
-    has_weights = [newest.weight_column in ("", entry.weight_column) for entry in earlier]
-    comparable = [entry for entry, has in zip(earlier, has_weights, strict=True) if has]
+    has_same_weights = [newest.weight_column in ("", entry.weight_column) for entry in earlier]
+    comparable = [entry for entry, is_same in zip(earlier, has_same_weights, strict=True) if is_same]
     alike = [entry for entry in comparable if entry.reading == newest.reading and entry.sets == newest.sets]
     if not newest.tokens and any(np.array_equal(entry.labels, newest.labels) for entry in alike):
         return []
@@ -433,8 +433,8 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     sizes = np.bincount(cells)
     patients = list_patients(entries, numbers)
     counts = count_patients(cells, patients)
-    n_before = max((plan + 1 for plan, has in enumerate(has_weights) if has), default=0)
-    unchanged = _find_unchanged(earlier[:n_before], numbers, cells)
+    n_told = 1 + max(np.flatnonzero(has_same_weights), default=-1)  # the plans up to the last one with these weights
+    unchanged = _find_unchanged(earlier[:n_told], numbers, cells)
     sentences = []
     for cell in np.flatnonzero(counts < min_rows).tolist():
         if cell in unchanged:
@@ -446,7 +446,7 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
             entry = entries[plan]
             set_text = f"{entry.describe_set(int(labels[row, plan]))} of plan {entry.plan[:8]}.."
             sets.append(f"{set_text} (accepted {entry.accepted}, {entry.title})")
-        few_patients = describe_few(cells == cell, patients, newest.weight_column, min_rows)
+        few_patients = explain_small_cell(cells == cell, patients, newest.weight_column, min_rows)
         begin = f"{sizes[cell]} rows{few_patients} are {newest.describe_set(label)} of this plan and were"
         if sizes[cell] == 1:
             begin = f"1 row is {newest.describe_set(label)} of this plan and was"

@@ -61,8 +61,8 @@ def count_patients(cells: np.ndarray, patients: Mapping[str, Patients]) -> np.nd
     return np.min([of_column.count_parts(cells, n_cells) for of_column in patients.values()], axis=0)
 
 
-def describe_few(rows: np.ndarray, patients: Mapping[str, Patients], weight: str, min_rows: int) -> str:
-    """Return in words what makes the rows of a mask stand for fewer than ``min_rows``; "" where they are fewer rows.
+def explain_small_cell(rows: np.ndarray, patients: Mapping[str, Patients], weight: str, min_rows: int) -> str:
+    """Return in words why the rows of a cell, a mask, count as fewer than ``min_rows``; "" where they are fewer rows.
 
     Args:
         patients: those of ``list_patients``, with weights of the column ``weight``.
