@@ -184,6 +184,20 @@ def test_a_worker_that_cannot_serve_says_why(n_threads, sentence, monkeypatch):
         pass
 
 
+def test_a_worker_computes_with_one_thread_unless_its_environment_says_otherwise(monkeypatch):
+    from fcorun.runs.executors import dask_worker
+
+    worker = SimpleNamespace(address="tcp://10.0.0.2:1", state=SimpleNamespace(nthreads=1))
+    monkeypatch.setattr(dask_worker, "get_worker", lambda: worker)
+    Path(".dask-1").touch()
+    monkeypatch.delenv("PJRT_NPROC", raising=False)
+    with dask_worker.serving(Path(".dask-1")):
+        assert os.environ["PJRT_NPROC"] == "1"
+    monkeypatch.setenv("PJRT_NPROC", "4")
+    with dask_worker.serving(Path(".dask-1")):
+        assert os.environ["PJRT_NPROC"] == "4"
+
+
 def test_rows_that_a_killed_study_left_for_workers_go_with_the_next_command_of_any_kind():
     study = plan_selection(compose([*SMALL, "algo=centralized"]), SelectOptions(folds=3, points=3), "s").study
     for _ in range(2):

@@ -3,6 +3,7 @@
 This module is imported where Dask is installed.
 """
 
+import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator
@@ -71,6 +72,9 @@ def serving(probe: Path) -> Iterator[None]:
     if not probe.exists():
         raise UserError(f"the Dask worker {worker.address} does not see the files of {probe.parent}: give `out=DIR` in "
                         "a folder that all workers share")  # fmt: skip
+    # XLA gets one thread as well: those of several workers on the same cores would wait for each other. It reads this
+    # when its first computation starts; a value of whoever started the worker holds.
+    os.environ.setdefault("PJRT_NPROC", "1")
     set_interrupted(False)
     _running_probes.append(probe)
     try:
