@@ -238,13 +238,14 @@ class Devices:
 
     @property
     def _mesh(self) -> Mesh:
-        devices = jax.local_devices()
-        if hosts := current_hosts():
-            by_host = [[d for d in jax.devices() if d.process_index == rank] for rank in range(hosts.count)]
-            if self.count != sum(map(len, by_host)):
-                by_host = [of_host[: self.count // hosts.count] for of_host in by_host]
-            devices = [device for of_host in by_host for device in of_host]
-        return Mesh(np.array(devices[: self.count]), (_AXIS,))
+        hosts = current_hosts()
+        if not hosts:
+            return Mesh(np.array(jax.local_devices()[: self.count]), (_AXIS,))
+        devices = []
+        for rank in range(hosts.count):
+            of_host = [device for device in jax.devices() if device.process_index == rank]
+            devices += of_host[: self.count // hosts.count]
+        return Mesh(np.array(devices), (_AXIS,))
 
     @property
     def _run_spec(self) -> P:

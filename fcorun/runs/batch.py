@@ -125,7 +125,7 @@ def check_devices(experiments: Iterable[PreparedExperiment]) -> None:
     if not given:
         return
     use_cores_as_devices()
-    devices_of_host = Counter(device.process_index for device in jax.devices())
+    devices_of_host = _count_devices_of_hosts()
     smallest_host, available = min(devices_of_host.items(), key=lambda item: item[1])
     largest = max(map(int, given))
     if largest > available:
@@ -137,16 +137,22 @@ def check_devices(experiments: Iterable[PreparedExperiment]) -> None:
         )
 
 
+def _count_devices_of_hosts() -> Counter[int]:
+    """Return the number of devices of each host, by rank."""
+    return Counter(device.process_index for device in jax.devices())
+
+
 def choose_devices(devices: int | str, engine: Engine, n_runs: int) -> int:
     """Choose how many devices compute ``n_runs`` runs, by the setting ``devices``: a number, "all" or "auto".
 
     With "auto", several runs have all GPUs, and one run has one GPU. On a CPU, whose cores several runs share by
     threads, one run has as many cores as have enough to do in a round. On several hosts a number is that of each
-    host, and "auto" is "all".
+    host, and "auto" and "all" are the number of the host that has fewest, since each host computes equal parts.
     """
     hosts = current_hosts()
     if hosts:
-        return jax.device_count() if devices in (ALL_DEVICES, AUTO) else int(devices) * hosts.count
+        of_each = min(_count_devices_of_hosts().values()) if devices in (ALL_DEVICES, AUTO) else int(devices)
+        return of_each * hosts.count
     if devices == ALL_DEVICES:
         use_cores_as_devices()
         return jax.local_device_count()

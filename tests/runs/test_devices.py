@@ -11,6 +11,7 @@ from fcorun import run
 from fcorun.base.system import machine
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.prepare import prepare
+from fcorun.runs import batch
 from fcorun.runs.batch import bytes_read_per_round, check_devices, choose_devices
 
 
@@ -42,6 +43,14 @@ def test_bytes_read_per_round():
 )  # fmt: skip
 def test_as_many_as_have_enough_to_do(devices, runs, overrides, expected, eight):
     assert choose_devices(devices, engine(*overrides), runs) == expected
+
+
+@pytest.mark.parametrize(("devices", "expected"), [("auto", 6), ("all", 6), (2, 4)])
+def test_hosts_of_different_sizes_compute_equal_parts(devices, expected, monkeypatch):
+    monkeypatch.setattr(batch, "current_hosts", lambda: SimpleNamespace(count=2))
+    ranks = [0] * 8 + [1] * 3
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(process_index=rank) for rank in ranks])
+    assert choose_devices(devices, engine(), 1) == expected
 
 
 @pytest.mark.slow

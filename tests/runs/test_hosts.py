@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from helpers import FILES, SMALL, fails, small
@@ -53,15 +54,32 @@ def test_a_sweep_over_hosts_is_that_of_one():
     check_sweep(2, 6)
 
 
-# what one host measures and the others do not: its memory and its clock
+# What one host measures and the others do not: its cores, its memory, too small for the rows, and its clock. All hosts
+# have small caches, by which they compute a cohort in chunks, and note how wide, and whether rows stay on disk.
 DIFFERENT = """
+import dataclasses, os, time
 import fcorun.base.system.machine as machine
+import fcorun.data.tables.array_files as array_files
+import fcorun.engine.device_rows as device_rows
 import fcorun.runs.batch as batch
-import time
+
+def note(module, name, file=open(f"site/{os.getpid()}.notes", "w")):
+    function = getattr(module, name)
+    def noted(*arguments):
+        answer = function(*arguments)
+        print(name, answer if isinstance(answer, bool) else arguments, file=file, flush=True)
+        return answer
+    setattr(module, name, noted)
+
+note(device_rows, "chunked")
+note(array_files, "stays_on_disk")
 batch._is_worth_splitting = lambda context, jobs, alive, *_: alive < jobs and is_odd("split")
+machine._CPU_POLICY = dataclasses.replace(machine._CPU_POLICY, chunk_bytes=2**17)
+machine.free_host_memory = lambda: 2**30
 if is_odd("host"):
-    memory, clock = machine.free_host_memory, time.perf_counter
-    machine.free_host_memory = lambda: memory() // 4
+    os.environ["FCORUN_CORES"] = "2"
+    machine.free_host_memory = lambda: 2**20
+    clock = time.perf_counter
     time.perf_counter = lambda: 3 * clock()
 """
 
@@ -69,10 +87,21 @@ if is_odd("host"):
 @pytest.mark.slow
 @COUNTS
 def test_the_leader_alone_decides_what_hosts_would_decide_differently(count):
-    overrides = ("algo.client_lr=0.01,0.02,1e30", "seed=0,1", "stop={train_loss:0.55}", "report=false")
-    run_on_hosts("-m", *DOUBLE, "rounds=30", *overrides, "hydra.sweep.dir=s", count=count, code=DIFFERENT)
-    assert Path("site/split").exists()
+    dice = np.random.default_rng(0)
+    x = dice.standard_normal((800, 80))
+    Path("rows").mkdir()
+    for name, values in {"X": x, "y": x[:, 0] + dice.standard_normal(800), "client": np.arange(800) % 10}.items():
+        np.save(f"rows/{name}.npy", values)
+    table = ("data=table", f"data.path={Path('rows').absolute()}", "data.standardize=none", "clients_per_round=6")
+    grid = ("algo=feddualavg", "algo.client_lr=0.01,0.02,1e30", "seed=0,1", "reg.strength=0.01", "batch_size=10")
+    rounds = ("rounds=20", "eval_every=2", "stop={train_loss:1.2}", "precision=float64", "report=false")
+    run_on_hosts("-m", *table, *grid, *rounds, "hydra.sweep.dir=s", count=count, code=DIFFERENT)
     check_sweep(count, 6)
+    assert Path("site/split").exists()
+    notes = [path.read_text() for path in Path("site").glob("*.notes")]
+    assert notes == notes[:1] * count
+    assert "stays_on_disk True" in notes[0]
+    assert "chunked (3,)" in notes[0]
 
 
 FULL_DISK = """
