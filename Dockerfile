@@ -18,7 +18,7 @@ FROM python:3.13-slim
 COPY --from=build /opt/fcorun /opt/fcorun
 # Whatever user the command runs as, matplotlib and JAX keep their caches in a folder that this user can write.
 ENV PATH=/opt/fcorun/bin:$PATH HOME=/home/fcorun PYTHONUTF8=1
-RUN useradd --create-home --uid 1000 fcorun && chmod 1777 /home/fcorun
+RUN useradd --create-home --uid 1000 fcorun && mkdir /work && chmod 1777 /home/fcorun /work
 USER fcorun
 WORKDIR /work
 ENTRYPOINT ["fcorun"]
