@@ -6,7 +6,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ import markupsafe
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.contents import FIGURE, STATUS
+from fcorun.base.records.few_rows import LEAST_ROWS, name_few
 from fcorun.base.records.record import (
     PERMUTATION_FILE,
     SELECTION_FILE,
     STABILITY_FILE,
+    Record,
     check_folder,
     load_records,
 )
@@ -66,6 +68,20 @@ def find_results(root: Path) -> dict[Path, str]:
     if not results:
         raise UserError(f"{root} holds no results; give a folder that fcorun has written, such as outputs")
     return dict(sorted(results.items()))
+
+
+def describe_few(folders: Sequence[Path], records: Sequence[Record]) -> str:
+    """Return a sentence that names what few rows make up on the page of some folders with records; "" for nothing.
+
+    A page of several records has the numbers of none of their clients.
+    """
+    names = name_few([*folders, *(record.folder for record in records if len(records) == 1)])
+    if not names:
+        return ""
+    return (
+        f"the page has numbers of fewer than {LEAST_ROWS} rows ({names}), which tell of single patients: read it "
+        "before you send it"
+    )
 
 
 class PathCutter:

@@ -193,6 +193,7 @@ GAPS = TableFile(
     others=NUMBER_OR_GAP,
 )
 CALIBRATION = TableFile("calibration.csv", {})
+COMPARISON = TableFile("comparison.csv", {}, cure=STUDY_AGAIN)
 STABILITY_FEATURES = TableFile("stability.csv", {"feature": TEXT}, cure=STUDY_AGAIN)
 NESTED = TableFile("nested.csv", {}, cure=STUDY_AGAIN)
 SELECTION_CURVE = TableFile("curve.csv", {}, cure=STUDY_AGAIN)

@@ -82,12 +82,12 @@ class Cell:
     Attributes:
         text: what is shown.
         is_number: whether the cell is aligned as a number.
-        exact: the number that the table is sorted by, "" if the text has all its digits; None: no number.
+        sorts: whether the text is a number that the table is sorted by.
     """
 
     text: str
     is_number: bool = False
-    exact: str | None = None
+    sorts: bool = False
 
 
 @dataclass(frozen=True)
@@ -140,12 +140,10 @@ link_to_page = partial(_element, "page_link")
 
 
 def table_cell(value: Any, is_number: bool = False) -> Cell:
-    """Return a cell of a table. A number that is shown with fewer digits is sorted by all of them."""
+    """Return a cell of a table."""
     text = value if isinstance(value, Markup) else format_number(value)
-    exact = None
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
-        exact = "" if float(text) == value else str(value)
-    return Cell(text, is_number, exact)
+    sorts = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return Cell(text, is_number, sorts)
 
 
 def html_table(

@@ -13,6 +13,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.records import contents
+from fcorun.base.records.few_rows import COUNTED_TABLES, leave_out_few, list_files_about_few
 from fcorun.base.records.formats import json_text, read_json, read_text
 from fcorun.base.records.record import RECORD_FILES, Record
 from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
@@ -69,14 +70,17 @@ class MLflow(Tracker):
         rows = open_run.take_new(record)
         _log_metrics(client, open_run.run, scalars_of_rows(rows, end_time(record)))
         _log_metrics(client, open_run.run, final_scalars(record))
+        left_out = {*PATIENT_FILES, *list_files_about_few(record.folder)}
         for name in RECORD_FILES:
             path = record.folder / name
-            if name in PATIENT_FILES or not path.exists():
+            if name in left_out or not path.exists():
                 continue
             if path.is_dir():
                 client.log_artifacts(open_run.run, str(path), path.name)
             elif name in (contents.SUMMARY.name, contents.STATUS.name):
                 client.log_text(open_run.run, json_text(hide_patients(read_json(path))), name)
+            elif name in COUNTED_TABLES:
+                client.log_text(open_run.run, leave_out_few(path), name)
             elif path.suffix in (".log", ".txt"):
                 client.log_text(open_run.run, hide_row_numbers(read_text(path)), name)
             else:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fcorun.base.config import PathOption
 from fcorun.base.records.record import Record
+from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.experiment.tracker import OpenRuns, Tracker, final_scalars, flat_parameters, metrics_of, run_name
 
 _OPEN = OpenRuns()
@@ -56,6 +57,6 @@ class WeightsAndBiases(Tracker):
     def _end(self, record: Record, values: dict[str, float], exit_code: int) -> None:
         open_run = _OPEN.close(record)
         if open_run is not None:
-            status = {key: str(record.status.get(key, "")) for key in ("status", "reason")}
+            status = {key: hide_row_numbers(str(record.status.get(key, ""))) for key in ("status", "reason")}
             open_run.run.summary.update(values | status)
             open_run.run.finish(exit_code=exit_code)

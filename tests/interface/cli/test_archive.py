@@ -1,15 +1,19 @@
 """fcorun archive and fcorun publish: what others get of results, and what stays."""
 
+import csv
 import hashlib
 import json
+import sys
 import zipfile
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from browser import RenderedPage
 from fake_records import fake_config, fake_record
 
+from fcorun import Record
 from fcorun.base.records.formats import csv_text
 from fcorun.reports.results_to_share import KINDS, PathCutter, find_results
 
@@ -219,6 +223,59 @@ def test_the_model_of_an_archive_predicts_and_keeps_names_that_look_like_paths(h
     assert "klinik_x" not in page
     for name in ("CRP [mg]/L", "dose [U] /kg/d", "-/-"):
         assert name in page
+
+
+def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call, monkeypatch):
+    """A client has 4 training rows and 1 validation row, and 2 rows of another have a gap."""
+    from fcorun.runs.trackers import mlflow
+
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(85):
+        x = rng.normal()
+        rows.append({"x": x, "z": "" if i in (1, 11) else rng.normal(), "ward": "ab"[i % 2] if i < 80 else "few"})
+        rows[-1]["ill"] = "yes" if x + rng.logistic() > 0 else "no"
+    Path("rows.csv").write_text(csv_text(rows))
+    options = (
+        "data=table",
+        "data.path=rows.csv",
+        "data.target=ill",
+        "data.task=binary",
+        "data.client=ward",
+        "data.missing=mean",
+    )
+    more = ("data.validation=0.2", "client_metrics=true", "out=study", "verbose=false")
+    code, printed, errors = fcorun("algo=newton", "rounds=2", *options, *more)
+    assert code == 0, printed + errors
+
+    names = {"scores.csv", "missing.csv", "summary.json"}
+    assert call("archive", "study", "a.zip")[0] == 0
+    archived = contents_of(Path("a.zip"))
+    assert not {"clients.parquet", "clients.png"} & archived.keys()
+    client = MagicMock()
+    monkeypatch.setitem(sys.modules, "mlflow.entities", MagicMock())
+    monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
+    mlflow.MLflow("http://host").log(Record(Path("study")))
+    logged = {logging.args[2]: logging.args[1].encode() for logging in client.log_text.call_args_list}
+    assert "clients.parquet" not in {Path(logging.args[1]).name for logging in client.log_artifact.call_args_list}
+    for sent in (archived, logged):
+        lines = [*csv.DictReader(sent["scores.csv"].decode().splitlines())]
+        sets = ("train", "validation")  # the 4 and 1 rows of "few", and with them those of a, are left out of each
+        assert {(line["set"], line["client"]) for line in lines} == {(name, of) for name in sets for of in ("", "b")}
+        assert b"few" not in sent["missing.csv"]
+        assert {line["client"] for line in json.loads(sent["summary.json"])["data"]["outcome"]} == {"", "b"}
+    assert call("archive", "study", "all.zip", "--predictions")[0] == 0
+    everything = contents_of(Path("all.zip"))
+    assert {"clients.parquet", "clients.png", *names} <= everything.keys()
+    for name in names:
+        assert b"few" in everything[name] or name == "missing.csv"
+
+    sentence = "the page has numbers of fewer than 5 rows (few, z), which tell of single patients: read it before"
+    assert sentence in call("report", "study")[1]
+    assert f"study: {sentence}" in call("publish", "study", "site")[1]
+    assert 'data-v="' not in Path("study/report.html").read_text()  # digits beyond those that are shown
+    zipfile.ZipFile("a.zip").extractall("unpacked")
+    assert "fewer than" not in call("report", "unpacked")[1]
 
 
 @pytest.mark.parametrize("command", ["archive", "publish"])

@@ -162,6 +162,24 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
     assert [step for _, step, _ in sent] == [row["round"] for row in other.rows]
 
 
+@pytest.mark.parametrize("name", ["wandb", "tensorboard", "mlflow"])
+def test_no_tracker_sends_the_number_of_a_row(name, monkeypatch):
+    """Modules of the services are replaced by ones that remember what they are given."""
+    sent = MagicMock()
+    for module in ("wandb", "tensorboardX", "tensorboardX.summary", "mlflow", "mlflow.entities"):
+        monkeypatch.setitem(sys.modules, module, sent)
+    reason = "gaps in row 941, and in rows (7, 8, ...)"
+    record = fake_records.fake_record("runs/a", reason=reason)
+    tracker_class = {"wandb": "WeightsAndBiases", "tensorboard": "TensorBoard", "mlflow": "MLflow"}[name]
+    module = import_module(f"fcorun.runs.trackers.{name}")
+    if name == "mlflow":
+        monkeypatch.setattr(module, "_open", lambda *_: (sent, "1"))
+    getattr(module, tracker_class)().log(record)
+    calls = str(sent.mock_calls)
+    assert "gaps in 1 row, and in rows" in calls
+    assert "941" not in calls
+
+
 def test_nothing_that_tells_of_single_patients_is_sent(monkeypatch):
     from fcorun.runs.trackers import mlflow
 
@@ -169,14 +187,14 @@ def test_nothing_that_tells_of_single_patients_is_sent(monkeypatch):
     record = fake_records.fake_record("runs/a")
     summary = record.folder / "summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text()) | warned))
-    for name in (*PATIENT_FILES, "scores.csv"):
+    for name in (*PATIENT_FILES, "coefficients.csv"):
         (record.folder / name).write_text("target\n1\n")
     client = MagicMock()
     monkeypatch.setitem(sys.modules, "mlflow.entities", MagicMock())
     monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
     mlflow.MLflow("http://host").log(record)
     sent = {Path(call.args[1]).name for call in client.log_artifact.call_args_list}
-    assert "scores.csv" in sent
+    assert "coefficients.csv" in sent
     assert not set(PATIENT_FILES) & sent
     texts = {call.args[2]: call.args[1] for call in client.log_text.call_args_list}
     shown = json.loads(texts["summary.json"])

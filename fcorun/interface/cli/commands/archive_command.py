@@ -9,6 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
+from fcorun.base.records.few_rows import COUNTED_TABLES, LEAST_ROWS, leave_out_few, list_files_about_few
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
 from fcorun.base.records.record import (
     PAGE_FILES,
@@ -62,8 +63,8 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="a folder with results, also in its subfolders")
     parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
     help_text = (
-        f"also what tells of single patients: {', '.join(PATIENT_FILES)}, and the least and largest value of each "
-        "column in summary.json"
+        f"also what tells of single patients: {', '.join(PATIENT_FILES)}, the least and largest value of each column "
+        f"in summary.json, and lines of tables about fewer than {LEAST_ROWS} rows"
     )
     parser.add_argument("--predictions", action="store_true", help=help_text)
     arguments = parser.parse_args(argv)
@@ -91,7 +92,10 @@ def run(argv: Sequence[str]) -> int:
         temporary.unlink(missing_ok=True)
     kind = "with predictions"
     if not arguments.predictions:
-        kind = "without predictions and ranges; read the warnings in summary.json, which may name values and groups"
+        kind = (
+            f"without predictions, ranges and lines of tables about fewer than {LEAST_ROWS} rows; models and pictures "
+            "stay; read the warnings in summary.json, which may name values and groups"
+        )
     size = out.stat().st_size / 1e6
     Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
     return 0
@@ -107,7 +111,7 @@ def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]
             if (folder / marker).is_file():
                 names.update(files)
         if not predictions:
-            names -= set(PATIENT_FILES)
+            names -= {*PATIENT_FILES, *list_files_about_few(folder)}
         for name in sorted(names):
             if (folder / name).is_file():
                 yield folder / name, _read_to_share(folder / name, cutter, predictions)
@@ -120,6 +124,8 @@ def _read_to_share(path: Path, cutter: PathCutter, predictions: bool) -> bytes:
         return json_text(content if predictions else hide_patients(content)).encode()
     if path.name in (contents.CONFIG.name, SETTINGS_FILE):
         return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
+    if path.name in COUNTED_TABLES and not predictions:
+        return leave_out_few(path).encode()
     if path.name in _TABLES_OF_RUNS:
         return cutter.cut_table(read_text(path)).encode()
     if path.suffix == ".txt":

@@ -11,7 +11,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser, check_new
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.write import REPORT_FILE, key_comments
-from fcorun.reports.results_to_share import PathCutter, find_results
+from fcorun.reports.results_to_share import PathCutter, describe_few, find_results
 
 _LIBRARY = "plotly.js"  # which draws the curves of all pages
 
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> int:
 
     out.mkdir()
     try:
-        shown, left_out = [], []
+        shown, left_out, few = [], [], []
         for folder, kind in results.items():
             place = folder.relative_to(root)
             records = load_records(folder)
@@ -46,6 +46,8 @@ def run(argv: Sequence[str]) -> int:
             write_atomically(out / place / REPORT_FILE, PathCutter(folder).cut_sentence(page))
             name = folder.resolve().name if folder == root else place.as_posix()
             shown.append((folder, kind, name, (place / REPORT_FILE).as_posix()))
+            if sentence := describe_few([folder], records):
+                few.append(f"{name}: {sentence}")
         if not shown:
             raise UserError(abbreviate_sentences(left_out))
         write_atomically(out / _LIBRARY, read_library())
@@ -55,5 +57,8 @@ def run(argv: Sequence[str]) -> int:
         raise
     if left_out:
         print(escape_controls(f"fcorun: left out: {abbreviate_sentences(left_out)}"), file=sys.stderr)
-    Terminal().print(f"{out / 'index.html'} and pages of results: {len(shown)}")
+    terminal = Terminal()
+    terminal.print(f"{out / 'index.html'} and pages of results: {len(shown)}")
+    if few:
+        terminal.print(abbreviate_sentences(few))
     return 0

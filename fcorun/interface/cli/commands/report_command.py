@@ -14,6 +14,7 @@ from fcorun.interface.cli.commands.common_command import (
 )
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page.write import REPORT_FILE, SHORT_FILE, key_comments
+from fcorun.reports.results_to_share import describe_few
 
 
 def run(argv: Sequence[str]) -> int:
@@ -62,4 +63,6 @@ def run(argv: Sequence[str]) -> int:
         print(escape_controls(f"fcorun: not on the page: {abbreviate_sentences(damaged)}"), file=sys.stderr)
     runs = len(select_latest(whole, out))
     out.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, {runs} {'run' if runs == 1 else 'runs'}")
+    if few := describe_few(arguments.folders, whole):
+        out.print(few)
     return 0
