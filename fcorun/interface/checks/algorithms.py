@@ -37,6 +37,7 @@ from fcorun.interface.checks.problems import (
     ragged,
     record_of,
     snapshots,
+    sparse_rows,
 )
 from fcorun.interface.checks.property_check import (
     Checked,
@@ -396,6 +397,33 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
     return "; ".join(explain_same_solution(case.federation(), key) for key in without_effect)
 
 
+def check_sparse_rows(case: AlgorithmCase) -> str:
+    """Require that sparse rows lead to the numbers of the same rows in a dense table, or are refused.
+
+    Returns the sentence of the refusal.
+    """
+    options = (f"algo={case.name}", *case.required_overrides, *case.overrides, *case.exact_overrides)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            sparse = record_of(sparse_rows(folder, *options, "data.sparse=true"), folder / "sparse")
+        except UserError as error:
+            require("are sparse" in str(error), f"a refusal of sparse rows should say so, and is: {error}")
+            return str(error)
+        dense = record_of(sparse_rows(folder, *options, "data.sparse=false"), folder / "dense")
+        tolerance = 1e-10 if case.has_field("iterations") else 1e-12  # rounding may change when an inner solver stops
+        pairs = [(dense.solution, sparse.solution), (dense.personal, sparse.personal)]
+        pairs.extend(zip(dense.rows, sparse.rows, strict=True))
+        for of_dense, of_sparse in pairs:
+            for key, expected in of_dense.items():
+                if key == "seconds" or np.asarray(expected).dtype.kind != "f":
+                    continue
+                size = np.nanmax(np.abs(expected), initial=1.0)
+                label = f"{key} of sparse rows, compared with dense ones,"
+                require_close(label, of_sparse[key], expected, atol=tolerance * size)
+    return ""
+
+
 def check_declared_metrics(case: AlgorithmCase) -> None:
     """Require finite values of the metrics that the algorithm declares, and monotone ones that never fall."""
     metrics = case.algorithm.declared_metrics
@@ -542,6 +570,6 @@ def list_checks(name: str, overrides: Sequence[str]) -> Checked:
     """Yield the checks of ``algo=NAME``, of a baseline that it repeats itself."""
     case = AlgorithmCase(name, tuple(overrides))
     if isinstance(case.algorithm, Baseline):
-        yield f"algo={name}, a baseline, in one place", [check_repeatability], case
+        yield f"algo={name}, a baseline, in one place", [check_repeatability, check_sparse_rows], case
     else:
         yield f"algo={name}", CHECKS, case

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import yaml
+from sklearn.datasets import dump_svmlight_file
 
 from fcorun.base.records.record import Record
 from fcorun.base.system.machine import use_precision
@@ -86,6 +87,22 @@ def ragged(
     table = ("data=table", "data.path=rows.npz", f"data.task={task}", "data.validation=0", "precision=float64")
     config = compose_cached(*table, "rounds=4", "eval_every=1", *overrides)
     config["data"] |= {**find_task(task).example_options, "path": str(folder / "rows.npz")}
+    return config
+
+
+def sparse_rows(folder: Path, *overrides: str) -> Config:
+    """Return a float64 configuration on a LIBSVM file in ``folder``, most of whose numbers are 0.
+
+    The clients have 10 or 11 training rows of 12 features.
+    """
+    rng = np.random.default_rng(7)
+    x = np.where(rng.random((50, 12)) < 0.3, rng.standard_normal((50, 12)), 0)
+    x[[3, 17]] = 0
+    y = x @ np.linspace(1.5, -1, 12) + 0.7 + rng.standard_normal(len(x))
+    dump_svmlight_file(x, y, str(folder / "rows.svm"))
+    table = ("data=table", "data.path=rows.svm", "data.task=regression", "data.clients=4", "precision=float64")
+    config = compose_cached(*table, "rounds=3", "eval_every=3", "clients_per_round=3", "batch_size=5", *overrides)
+    config["data"]["path"] = str(folder / "rows.svm")
     return config
 
 

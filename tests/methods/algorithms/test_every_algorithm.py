@@ -15,6 +15,7 @@ from fcorun.interface.checks.algorithms import (
     check_repeatability,
     check_restores_domain,
     check_rounds_without_messages,
+    check_sparse_rows,
     check_two_devices,
     require_restored_domain,
 )
@@ -42,7 +43,7 @@ TESTED_ELSEWHERE = (check_two_devices, check_reaches_optimum, check_rounds_witho
         for name in choice_names("algo")
         for case in [AlgorithmCase(name)]
         for check in CHECKS
-        if check not in TESTED_ELSEWHERE and (name in FEDERATED or check is check_repeatability)
+        if check not in TESTED_ELSEWHERE and (name in FEDERATED or check in (check_repeatability, check_sparse_rows))
     ],
 )
 def test_every_algorithm_has_the_properties(check, case):
