@@ -6,13 +6,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from fcorun.base.errors import UserError
+from fcorun.base.system.machine import align
 
 MOST_INDICES = 2**31 - 1  # indices of rows and columns, and numbers of nonzeros, have 32 bits
 DENSE_CURE = "rows that fit into memory can be dense: `data.sparse=false` of a LIBSVM file, X.toarray() in Python"
-_MOST_DENSE_NUMBERS = 2**24  # of the columns that are read at once
+_FEW_NUMBERS = 2**18  # of columns that are read at once; beyond them, at most half as many as there are nonzeros
 _MOST_EIGENVALUES = 3000  # of a Gram matrix, beyond which the largest alone is computed
 
 
@@ -111,6 +112,11 @@ class SparseMatrix:
         """Return the number of nonzeros of the row that has most, at least 1."""
         return max(1, int(np.diff(self.csr.indptr).max(initial=0)))
 
+    @cached_property
+    def row_of_nonzero(self) -> Int[np.ndarray, " z"]:
+        """Return the row of each nonzero. It is kept, so that all copies on a CPU share it."""
+        return align(np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.csr.indptr)))
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -129,7 +135,7 @@ class SparseMatrix:
         if isinstance(columns, (int, np.integer)):
             return csr[:, [columns]].toarray()[:, 0]
         selected = csr[:, columns]
-        if selected.shape[0] * selected.shape[1] > _MOST_DENSE_NUMBERS:
+        if selected.shape[0] * selected.shape[1] > max(_FEW_NUMBERS, self.csr.nnz // 2):
             raise UserError(explain_dense_rows(selected.shape))
         return selected.toarray()
 

@@ -163,27 +163,26 @@ class CompressedRows(SparseRows):
         return self._sum_columns(u.at[self.row].get(mode="promise_in_bounds") * self.values)
 
     def to_csr(self) -> Any:
-        """Return the rows as a scipy.sparse.csr_array, whose arrays are views where the device is the CPU."""
+        """Return the rows as a scipy.sparse.csr_array of float64, whose arrays are views if a CPU has them so."""
         from scipy.sparse import csr_array
 
-        parts = np.asarray(self.values), np.asarray(self.columns), np.asarray(self.bounds)
+        parts = np.asarray(self.values, np.float64), np.asarray(self.columns), np.asarray(self.bounds)
         return csr_array(parts, shape=self.shape)
 
 
 def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None, n_stored: int = 0) -> CompressedRows:
     """Put sparse rows on the device, with nonzeros of a type.
 
-    A CPU takes the arrays of ``x`` without a copy: the columns, and the nonzeros if they have the type.
+    A CPU takes the arrays of ``x`` without a copy: rows and columns, and the nonzeros if they have the type.
     ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined. ``n_stored`` is the
     least number of nonzeros, to which zeros pad them.
     """
     csr = x.csr
     csr.data, csr.indices = align(csr.data), align(csr.indices)
-    row = np.repeat(np.arange(len(x), dtype=np.int32), np.diff(csr.indptr))
     n_stored = max(csr.nnz, n_stored, 1)  # rows of zeros alone store one, since JAX takes nothing from an empty array
     values = _lengthen(csr.data.astype(dtype, copy=False), n_stored, 0)
     columns = _lengthen(csr.indices, n_stored, 0)
-    row = _lengthen(row, n_stored, len(x) - 1)  # so that rows increase
+    row = _lengthen(x.row_of_nonzero, n_stored, len(x) - 1)  # so that rows increase
     return CompressedRows(
         values=jax.device_put(align(values)),
         columns=jax.device_put(align(columns)),

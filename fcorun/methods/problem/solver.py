@@ -208,10 +208,13 @@ def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
 
 
 def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
-    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
+    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64.
+
+    Sparse rows keep their type, so that a CPU shares them with the host: programs compute in float64.
+    """
     x, y = data.train.x[rows], data.train.y[rows]
     if isinstance(x, SparseMatrix):
-        examples: Any = compress_rows(x, np.float64)
+        examples: Any = compress_rows(x, x.dtype)
     else:
         examples = jnp.asarray(x.astype(np.float64) if x.dtype.kind == "f" else x)
     y = y.astype(data.target_task.target_dtype(np.float64))

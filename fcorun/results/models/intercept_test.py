@@ -59,7 +59,7 @@ def warn_of_client_differences(
         return ""
     try:
         test = compare_intercepts(experiment, data, solution["weights"])
-    except UserError:  # without a penalty there is no finite optimum
+    except UserError:  # without a penalty there is no finite optimum, or sparse rows would be dense ones
         return ""
     if test is None or not test.p_value < ALPHA:
         return ""
@@ -86,7 +86,8 @@ def compare_intercepts(
 
     Returns None where the test is not defined, or takes long: for rows without named clients or at sites, in groups or
     of unequal weights, for losses that are no likelihoods of single rows, for models without a shared intercept, and
-    for few rows. Raises UserError where a fit has no finite optimum.
+    for few rows. Raises UserError where a fit has no finite optimum, and for more columns of sparse rows than
+    SparseMatrix makes dense.
     """
     objective: Any = experiment.objective
     algo: Any = experiment.algo
