@@ -1,12 +1,13 @@
-"""Run fcorun's solver in benchmarks of benchopt, and print how long each solver takes to a relative gap.
+"""Run fcorun's solvers in benchmarks of benchopt, and print how long each solver takes to a relative gap.
 
 Clone https://github.com/benchopt/benchmark_lasso or benchmark_logreg_l1, and run in an environment with fcorun, celer,
 skglm, benchopt 1.7 and joblib 1.5, beyond which benchopt does not run these benchmarks:
 
-    python scripts/peers/benchopt_table.py benchmark_lasso benchmark_logreg_l1 -d Simulated
+    python scripts/peers/benchopt_table.py benchmark_lasso benchmark_logreg_l1 -d Simulated -d Sparse
 
-The gap is that of the objective to the least one that any solver found, relative to that; the time is the first one at
-which benchopt saw a smaller gap. All times are processor times, of one thread of linear algebra, since other programs
+``Sparse`` is the data set of ``benchopt_rows.py``. The gap is that of the objective to the least one that any solver
+found, relative to that; the time is the first one at which benchopt saw a smaller gap, in the fastest of three
+repetitions (or of ``-r`` NUMBER). All times are processor times, of one thread of linear algebra, since other programs
 change these less than the time of day. ``--runs`` FILE.parquet prints the table of a benchmark that was run before.
 Further options are those of ``benchopt run``.
 """
@@ -21,8 +22,10 @@ from typing import Any
 
 import pandas as pd
 
-ADAPTER = Path(__file__).with_name("benchopt_solver.py")
+SCRIPTS = Path(__file__).resolve().parents[1]
+ADAPTERS = {"solvers/fcorun.py": "benchopt_solver.py", "datasets/sparse_rows.py": "benchopt_rows.py"}
 SOLVERS = ("fcorun", "skglm", "Celer", "sklearn")
+REPETITIONS = "3"  # unless options give another number
 GAP = 1e-6
 PROGRAM = "import time; time.perf_counter = time.process_time; from benchopt.cli import benchopt; benchopt()"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
@@ -30,10 +33,12 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": 
 
 def run_benchmark(folder: Path, options: list[str]) -> Path:
     """Run the solvers on data of a benchmark; return the file of their curves."""
-    shutil.copy(ADAPTER, folder / "solvers" / "fcorun.py")
+    for place, adapter in ADAPTERS.items():
+        shutil.copy(SCRIPTS / "peers" / adapter, folder / place)
     chosen = [word for name in SOLVERS for word in ("-s", name)]
-    command = [sys.executable, "-c", PROGRAM, "run", str(folder), *chosen, "--no-plot", "--no-html", *options]
-    subprocess.run(command, check=True, env=os.environ | ONE_THREAD)
+    command = [sys.executable, "-c", PROGRAM, "run", str(folder), "-r", REPETITIONS, *chosen, "--no-plot", "--no-html"]
+    paths = os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")])
+    subprocess.run([*command, *options], check=True, env=os.environ | ONE_THREAD | {"PYTHONPATH": paths})
     return max((folder / "outputs").glob("*.parquet"), key=lambda path: path.stat().st_mtime)
 
 
@@ -52,7 +57,9 @@ def main() -> None:
     parser.add_argument("--runs", nargs="*", type=Path, default=[], metavar="FILE", help="files of earlier runs")
     arguments, options = parser.parse_known_args()
     for path in [*arguments.runs, *(run_benchmark(folder, options) for folder in arguments.benchmarks)]:
-        seconds = time_solvers(pd.read_parquet(path))
+        curves = pd.read_parquet(path)
+        seconds = time_solvers(curves)
+        print(f"\nProcessor seconds, the least of {curves['idx_rep'].nunique()} repetitions")
         print(f"\n| problem | {' | '.join(seconds.columns)} |\n|{' --- |' * (1 + len(seconds.columns))}")
         for problem, row in seconds.iterrows():
             cells = ["" if pd.isna(value) else f"{value:.3g} s" for value in row]

@@ -40,7 +40,7 @@ from fcorun.methods.regularizers import L1
 
 SHARES = (0.1, 0.05, 0.02)  # strengths, relative to the least one at which all coefficients are 0
 GAP = 1e-6  # relative to the objective of the model without features
-REPETITIONS = 3
+REPETITIONS = 5
 PEERS = {  # by package: the estimator of a strength, a tolerance and a number of rows, and whether it has an intercept
     "skglm": ("SparseLogisticRegression(alpha=strength, tol=tol, fit_intercept=intercept, max_iter=200)", True),
     "celer": ("LogisticRegression(C=1 / (strength * len(y)), tol=tol, fit_intercept=False, max_iter=200)", False),
