@@ -264,9 +264,15 @@ class _LogisticModel:
         residual = residual * weights
         curvature = curvature * weights
         total = self.groups.total
-        gradient = [total(residual, self.sign), total(residual, self.sign * self.z)]
-        hessian = [total(curvature), total(curvature, self.z), total(curvature, self.z**2)]
-        return np.stack([total(weights, loss), *gradient, *hessian])
+        sums = np.zeros((N_SUMS, len(weights), len(self.groups)))
+        sums[0] = total(weights, loss)
+        sums[1] = total(residual, self.sign)
+        sums[3] = total(curvature)
+        if self.has_slope:  # else the derivatives in b take no part
+            sums[2] = total(residual, self.sign * self.z)
+            sums[4] = total(curvature, self.z)
+            sums[5] = total(curvature, self.z**2)
+        return sums
 
     def _repeat_rows(self, is_open: Bool[np.ndarray, "B G"]) -> tuple["_LogisticModel", Int[np.ndarray, " N"]]:
         """Return the rows of each open pair of a weighting and a group as a group, and their indices in weights."""
