@@ -3,8 +3,9 @@
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from statistics import NormalDist
 
@@ -15,6 +16,7 @@ from threadpoolctl import threadpool_limits
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.record import PREDICTIONS_FILE
 from fcorun.base.records.tables import SCORES
+from fcorun.base.system.machine import available_cores
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.rows.row_groups import RowGroups
 from fcorun.data.tasks import Task
@@ -41,9 +43,7 @@ from fcorun.results.scores.weighted_rows import WeightedRows
 
 MIN_UNITS = 10  # the least number of units of a group whose scores have intervals
 FEW = 30  # rows of the smaller class, events, or units: below, intervals of 95 % cover 92 % or less
-# weights that are drawn together: few calls of NumPy, on arrays that stay in a cache; C's allocator gives memory of
-# arrays twice as large back to the system after each use, which takes a third of the time
-_CHUNK_ENTRIES = 2**16
+_CHUNK_ENTRIES = 2**17  # weights that are drawn together: few calls of NumPy, on arrays that stay in a cache
 _MIN_DEFINED = 0.95  # the least share of samples that define the score of an interval
 _CLIENTS_TOGETHER = 1000  # whose samples are kept at once
 _ALL = ""  # the client of the scores of all rows
@@ -105,19 +105,25 @@ def bootstrap(
 
     def score(weights: np.ndarray) -> list[dict[str, np.ndarray]]:
         """Return the scores of each model, and those of the one model or the differences of the two."""
-        scores = [compute_scores(WeightedRows(rows, weights, whole_clients=resample == "clients")) for rows in scored]
+        with np.errstate(invalid="ignore", over="ignore"):
+            scores = [
+                compute_scores(WeightedRows(rows, weights, whole_clients=resample == "clients")) for rows in scored
+            ]
         if len(models) == 1:
             return scores * 2
         first, second = scores
         names = [name for name in first if shelf[name].depends_on_model]
         return [*scores, {name: first[name] - second[name] for name in names}]
 
-    # with several threads, products of so few rows take twice as long
-    with np.errstate(invalid="ignore", over="ignore"), threadpool_limits(1):
+    n_cores = available_cores()
+    # with several threads of BLAS, products of so few rows take twice as long
+    with threadpool_limits(1), ThreadPoolExecutor(n_cores) as pool:
         *whole, compared = score(np.ones((1, len(models[0]))))
         chunks = []
         if (units.counts >= MIN_UNITS).any():
-            chunks = [score(weights)[-1] for weights in units.samples(rng, options.samples)]
+            samples = units.samples(rng, options.samples)
+            while drawn := list(islice(samples, n_cores)):  # all at once would take memory
+                chunks.extend(scores[-1] for scores in pool.map(score, drawn))
     low = {}
     high = {}
     defined = {}
