@@ -266,6 +266,11 @@ def global_name(metric: str) -> str:
     return metric if name == "recovery_error" else name
 
 
+def metric_of(row: Mapping[str, float], metric: str) -> float:
+    """Return a metric of an evaluation; without personal models that of the shared model, NaN without either."""
+    return row.get(metric, row.get(global_name(metric), float("nan")))
+
+
 def is_baseline_row(row: Mapping[str, float]) -> bool:
     """Return True if an evaluation after the first is of a baseline, which communicates nothing and has no rounds."""
     return not (row["bytes_up"] or row.get("grad_evals") or row.get("prox_evals"))

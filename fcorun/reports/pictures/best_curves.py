@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.base.metrics import CATALOGUE, GAP_METRICS, PERSONAL_PREFIX, global_name, is_baseline_row, structure_metrics
+from fcorun.base.metrics import (
+    CATALOGUE,
+    GAP_METRICS,
+    PERSONAL_PREFIX,
+    global_name,
+    is_baseline_row,
+    metric_of,
+    structure_metrics,
+)
 from fcorun.reports.pictures import layout
 from fcorun.reports.pictures.layout import pt
 from fcorun.reports.pictures.picture import Picture
@@ -287,24 +295,19 @@ def _draw_curve(ax: Any, curve: Curve, name: str, x: str) -> list[float]:
     label = layout.legend_name(curve.label)
     if curve.is_level:
         # seeds differ in their iterations
-        level = float(np.median([_metric_of(rows[-1], name) for rows in curve.runs]))
+        level = float(np.median([metric_of(rows[-1], name) for rows in curve.runs]))
         ax.axhline(level, label=f"{label} (its solution)", **curve.style.line_kwargs)
         return [level]
     runs = align_seeds(curve.runs)
     xs = layout.median_x_values(runs, x, curve.plain_label)
     values = []
     for rows in runs:
-        values.append([_metric_of(row, name) for row in rows])
+        values.append([metric_of(row, name) for row in rows])
     low, median, high = seed_band(np.array(values))
     ax.plot(xs, median, label=label, **curve.style.line_kwargs)
     if len(curve.runs) > 1 and not curve.has_equal_seeds:
         ax.fill_between(xs, low, high, color=curve.style.colour, alpha=0.2, linewidth=0)
     return [*low, *high]
-
-
-def _metric_of(row: dict[str, float], name: str) -> float:
-    """Return a metric of an evaluation; without personal models that of the shared model, NaN without either."""
-    return row.get(name, row.get(global_name(name), np.nan))
 
 
 PICTURE = Picture("best", ProblemView, collect_curves, draw, place=1)

@@ -41,6 +41,7 @@ X_LABELS = {
     "seconds": "time (s)",
     "simulated_seconds": "simulated time (s)",
 }
+_COLUMNS = {"rounds": "round", "iterations": "round"}  # the columns of metrics.csv that axes of another name show
 _INTEGER_AXES = ("rounds", "iterations")
 _UNITS = {"bytes": "B", "grad_evals": ""}  # of axes whose ticks have prefixes, such as k and M
 
@@ -334,8 +335,7 @@ def x_values(rows: Sequence[dict[str, float]], x: str, run: str) -> list[float]:
     """
     if x == "bytes":
         return [sum_bytes(row) for row in rows]
-    column = "round" if x in ("rounds", "iterations") else x
-    if rows and column not in rows[0]:
+    if not has_counted(rows, x):
         counted = [name for name in get_args(CurveAxis) if name in ("rounds", "bytes") or name in rows[0]]
         advice = f"choose x as one of {', '.join(counted)}"
         if x == "simulated_seconds":
@@ -343,7 +343,12 @@ def x_values(rows: Sequence[dict[str, float]], x: str, run: str) -> list[float]:
         elif x in get_args(CurveAxis):
             advice += ", or run it again with `force=true`"
         raise UserError(f"`x={x}` was not counted in {run}; {advice}")
-    return [row[column] for row in rows]
+    return [row[_COLUMNS.get(x, x)] for row in rows]
+
+
+def has_counted(rows: Sequence[dict[str, float]], x: str) -> bool:
+    """Return whether a run has counted ``x``, as each counts rounds and bytes."""
+    return x == "bytes" or not rows or _COLUMNS.get(x, x) in rows[0]
 
 
 def median_x_values(runs: Sequence[Sequence[dict[str, float]]], x: str, run: str) -> np.ndarray:

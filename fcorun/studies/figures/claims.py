@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.metrics import is_baseline_row
-from fcorun.reports.pictures.layout import x_values
+from fcorun.base.metrics import is_baseline_row, metric_of
+from fcorun.reports.pictures.layout import has_counted, x_values
 from fcorun.reports.run_table import CHOSEN_STRENGTH, RunTable, is_number, seed_band
 from fcorun.reports.sweep_report import describe_unlike_rounds
 from fcorun.studies.figures.figure_inputs import FigureInputs, describe_several_best
@@ -143,6 +143,7 @@ def _check_claim(claim: Claim, figure: Figure, measurements: Measurements) -> di
                 None,
                 [
                     incomparable,
+                    _describe_uncounted(claim, measurements),
                     lost_seeds,
                     _format_notes(claim, holds, measurements.tuned),
                     _describe_short_grids(claim, measurements.grid),
@@ -227,6 +228,19 @@ def _format_notes(claim: Claim, holds: str, tuned: RunTable) -> str:
     return "; ".join(notes)
 
 
+def _describe_uncounted(claim: Claim, measurements: Measurements) -> str:
+    """Return a note on the algorithms whose runs did not count the cost at which a claim compares, "" for none."""
+    if not isinstance(claim.at, dict) or "largest" in claim.at:
+        return ""
+    (axis,) = claim.at
+    uncounted = []
+    for algo in dict.fromkeys(_list_algorithms(claim)):
+        runs = [rows for _, rows in measurements.runs.get(algo, [])]
+        if not measurements.is_baseline(algo) and not all(has_counted(rows, axis) for rows in runs):
+            uncounted.append(algo)
+    return f"{axis} was not counted in {', '.join(uncounted)}" if uncounted else ""
+
+
 def _describe_short_grids(claim: Claim, grid: RunTable) -> str:
     """Return a note on the numbers of a claim's algorithms that were chosen among two values, "" for none."""
     chosen_among_two: dict[str, list[str]] = {}
@@ -297,13 +311,13 @@ def _measure(claim: Claim, algo: str, measurements: Measurements) -> tuple[SeedV
     elif claim.at == "share":
         values = {None: _share_at_target(claim, algo, measurements.grid)}
     elif claim.at == "worst":
-        evaluations = [row.get(claim.metric, np.nan) for _, rows in runs for row in _list_evaluations(rows)]
+        evaluations = [metric_of(row, claim.metric) for _, rows in runs for row in _list_evaluations(rows)]
         worst = np.min if measurements.grid.metrics[claim.metric].higher else np.max
         values = {None: float(worst(evaluations))} if evaluations else {}
     else:
         indices = np.flatnonzero(measurements.tuned.frame["algo"] == algo)
         seeds = [seed for seed, _ in runs] or [None] * len(indices)
-        tail = measurements.tuned.column(f"tail_{claim.metric}")
+        tail = measurements.tuned.tail_values(claim.metric)
         values = {seed: float(tail[i]) for seed, i in zip(seeds, indices, strict=True)}
     return values, values
 
@@ -324,12 +338,16 @@ def _bounds_after(
     """Return the values of a metric at the evaluations around ``amount``, the lower one first.
 
     They are the last evaluation that took no more and the first that took no less, which may be one. A baseline has its
-    solution. Both are NaN if the run ended before, unless it ``stands_still`` at its end, or if its first evaluation
-    had taken more.
+    solution. Both are NaN if the run did not count ``axis``, if it ended before, unless it ``stands_still`` at its end,
+    or if its first evaluation had taken more.
     """
-    values = [row.get(metric, np.nan) for row in rows]
+    values = [metric_of(row, metric) for row in rows]
+    if is_baseline_row(rows[-1]):
+        return values[-1], values[-1]
+    if not has_counted(rows, axis):
+        return np.nan, np.nan
     amounts = x_values(rows, axis, algo)
-    if is_baseline_row(rows[-1]) or (amounts[-1] < amount and stands_still):
+    if amounts[-1] < amount and stands_still:
         return values[-1], values[-1]
     if not amounts[0] <= amount <= amounts[-1]:
         return np.nan, np.nan
@@ -360,7 +378,7 @@ def _fewest_rounds(claim: Claim, algo: str, measurements: Measurements) -> Round
             rounds = []
             for i in point["rows"]:
                 rows = measurements.grid_rows[i]
-                values = np.array([row.get(claim.metric, np.nan) for row in rows])
+                values = np.array([metric_of(row, claim.metric) for row in rows])
                 if np.isnan(values).all():
                     rounds.append(RoundsToTarget(np.nan, np.nan))
                 else:

@@ -32,6 +32,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_formats, style_context
@@ -418,7 +419,8 @@ def _tabulate_best(inputs: FigureInputs) -> DataFrame:
         row["seeds_lost"] = sum(record.status.get("status") != "done" for record in further)
         for name in runs:
             if name.startswith("tail_"):
-                low, median, high = seed_band(average_runs(tuned.column(name), repetitions))
+                values = tuned.tail_values(name.removeprefix("tail_"))
+                low, median, high = seed_band(average_runs(values, repetitions))
                 row |= {name: median, f"{name}_low": low, f"{name}_high": high}
         rows.append(row)
     return tuned.name_null_conditions(pd.DataFrame(rows)).drop(columns="runs")
@@ -497,6 +499,11 @@ def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[Pre
     settings = [experiment.settings for experiment in experiments]
     check_gap_metrics(figure, settings)
     check_drawn_functions(figure, settings)
+    for experiment in experiments:
+        counted = {*get_args(CurveAxis), *experiment.metrics}
+        for axis in () if isinstance(experiment.algo, Baseline) else set(figure.x) - counted:
+            raise UserError(f"figure.x={axis}: algo={experiment.names['algo']} does not count it: leave the axis or "
+                            "the algorithm out")  # fmt: skip
     for experiment in {experiment.fingerprint: experiment for experiment in experiments}.values():
         check_accuracy(figure, experiment)
 

@@ -242,6 +242,31 @@ def test_a_claim_about_less_than_the_first_evaluation_took_is_unknown():
     assert checked(claim(at={"grad_evals": 10}), rows=rows)["holds"] == "yes"
 
 
+def test_a_claim_at_a_cost_that_a_method_does_not_count_names_the_method():
+    rows = [{"round": r, "worked_seconds": float(r), "support_f1": 0.6} for r in range(3)]
+    assert checked(claim(at={"worked_seconds": 1}), rows=rows)["holds"] == "yes"
+    uncounted = checked(claim(at={"worked_seconds": 1}), rows=[{"round": 1, "support_f1": 0.6}])
+    assert uncounted["holds"] == "not measured"
+    assert uncounted["note"] == "worked_seconds was not counted in a"
+    solution = [{"round": 9, "bytes_up": 0, "bytes_down": 0, "support_f1": 0.9}]
+    assert checked(claim(at={"worked_seconds": 1}), rows=solution)["holds"] == "yes"
+
+
+def test_a_method_without_personal_models_is_claimed_by_its_shared_model():
+    metric = "personal_val_accuracy"
+    frame = pd.DataFrame({"algo": ["a", "b"], "data": "x", "status": "done", "tail_val_accuracy": [0.5, 0.8],
+                          f"tail_{metric}": [0.7, float("nan")]})  # fmt: skip
+    table = RunTable(frame)
+    runs: dict[str, list[tuple[Any, Any]]] = {
+        "a": [(None, [{"round": 1, "bytes_up": 1, "val_accuracy": 0.5, metric: 0.7}])],
+        "b": [(None, [{"round": 1, "bytes_up": 1, "val_accuracy": 0.8}])],
+    }
+    for at in ("tail", "worst", {"rounds": 1}):
+        figure = Figure("t", claims=[claim(metric=metric, at=at, above=["b"])])
+        (row,) = claims.check_claims("fig", figure, claims.Measurements(table, table, runs))
+        assert (row["holds"], row["wanted"]) == ("no", "above b (0.8)")
+
+
 def test_claims_about_every_evaluation():
     rows = [{"round": r, "violation": v} for r, v in enumerate([0.0, 2e-6, 0.0])]
     worst = {"metric": "violation", "at": "worst", "above": []}
