@@ -36,6 +36,7 @@ from fcorun.reports.run_table import (
     DataFrame,
     RunTable,
     asks_for_privacy,
+    draws_the_world,
     is_number,
 )
 
@@ -70,7 +71,7 @@ def build_table(
 
     A key that an algorithm does not have is empty, and so is a counter that a record does not have, and a condition on
     which a baseline does not depend. Points are compared within each combination of the ``conditions`` of their sweep,
-    and of what asks for privacy.
+    of what asks for privacy, and of seeds that draw another world.
     """
     import pandas as pd
 
@@ -78,7 +79,8 @@ def build_table(
     summaries = [record.summary_or_empty for record in records]
     metrics = from_summaries(summaries)
     varied = find_varied_keys(configs)
-    conditions = tuple(dict.fromkeys((*(conditions or ()), *_find_private_keys(varied, configs, summaries))))
+    worlds = [key for key in varied if draws_the_world(key)]
+    conditions = tuple(dict.fromkeys((*(conditions or ()), *worlds, *_find_private_keys(varied, configs, summaries))))
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}

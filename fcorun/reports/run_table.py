@@ -46,15 +46,27 @@ def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
     return section == "privacy" and field_name not in choices
 
 
+def draws_the_world(key: str) -> bool:
+    """Return whether a key is the seed of a clock, of a graph or of another part that is no algorithm and no data.
+
+    Its values draw other worlds, of which the luckiest is no choice.
+    """
+    section, _, field_name = key.partition(".")
+    return field_name == "seed" and section not in ("algo", "data")
+
+
 def changes_function(key: str, metric: str, metrics: MetricCatalogue = CATALOGUE) -> bool:
     """Return whether a key changes the function which a metric evaluates, so that its values do not compare.
 
     Every key that defines the objective changes a metric that depends on psi, and those of the section ``objective``
-    change a loss, except the ridge, which is in no loss.
+    change a loss, except the ridge, which is in no loss. Metrics of training rows are means over clients, weighted by
+    ``client_weighting``.
     """
     section = key.partition(".")[0]
     if metric in REGULARIZED_METRICS:
         return section in OBJECTIVE_SECTIONS
+    if section == "client_weighting":
+        return global_name(metric).startswith("train_")
     return section == "objective" and key != "objective.ridge" and metrics.depends_on_objective(metric)
 
 
@@ -74,7 +86,7 @@ class RunTable:
         cap: the bytes of uploads at which methods are compared; None: at the ends of their runs. With a cap, tail
             averages are the values at the last evaluation under it (``fcorun.reports.byte_cap``).
         conditions: the keys that a sweep has called conditions, of the world and not of a method, and the varied keys
-            that are by themselves (``asks_for_privacy``): no point is chosen among their values.
+            that are by themselves (``asks_for_privacy``, ``draws_the_world``): no point is chosen among their values.
         seeds_of_data: by data set, the keys of seeds that vary among all runs on it, from cohorts to data: the last one
             makes independent repetitions, also where a method has lost all runs but those of one value.
     """

@@ -122,6 +122,25 @@ def test_what_changes_the_epsilon_at_the_end_is_a_condition_by_itself(tmp_path):
     assert any("epsilon counts a run alone" in note for note in notes)
 
 
+def test_no_point_is_the_best_for_its_luck_with_a_clock(tmp_path):
+    for seed, rate in product(range(3), (0.1, 0.2, 0.4)):
+        config = fake_config(algo__client_lr=rate) | {"clock": {"name": "lognormal", "seed": seed}}
+        fake_record(tmp_path / f"{seed}-{rate}", config, fake_rows(abs(rate - 0.2) + 0.1 * seed + 0.1))
+    runs = table_of(tmp_path)
+    best = runs.best_points("objective").set_index("clock.seed")["algo.client_lr"].to_dict()
+    assert best == dict.fromkeys(range(3), 0.2)
+    assert not find_grid_edges(runs, "objective")
+
+
+def test_means_over_clients_of_another_weight_are_not_compared(tmp_path):
+    for weighting in ("examples", "uniform"):
+        fake_record(tmp_path / weighting, fake_config(client_weighting=weighting), fake_rows(1.0))
+    runs = table_of(tmp_path)
+    for metric in ("train_loss", "personal_train_loss"):
+        assert runs.function_keys(metric) == ["client_weighting"]
+    assert not runs.function_keys("val_loss")
+
+
 def test_pairs_are_compared_within_each_condition(sweep):
     pairs = compare_pairs(table_of(sweep, conditions=[COHORT]), "objective")
     assert [(pair.problem, pair.first, pair.second) for pair in pairs] == [
