@@ -252,10 +252,14 @@ class RunHistory:
         return name != RELATIVE_CHANGE and bool(self.experiment.metrics[name].higher)
 
     def _target_value(self, name: str) -> float:
-        """Return the value of a target's metric at the last evaluation; the relative change is inf at the first one."""
+        """Return the value of a target's metric at the last evaluation.
+
+        The relative change is inf at the first one, and where no client has uploaded since the one before: a model
+        that nobody has trained has not come to rest.
+        """
         if name != RELATIVE_CHANGE:
             return self.rows[-1][name]
-        if len(self.rows) < 2:
+        if len(self.rows) < 2 or self.rows[-1]["bytes_up"] == self.rows[-2]["bytes_up"]:
             return float("inf")
         metric = minimized_metric(self.rows[-1])
         before, now = self.rows[-2][metric], self.rows[-1][metric]

@@ -120,6 +120,15 @@ def test_the_start_meets_no_target():
     assert record.status["reason"].startswith("stopped in round 1: violation ")
 
 
+@pytest.mark.parametrize("nobody", [("clients_per_round=poisson:0.02",), ("faults=dropout", "faults.dropout=0.97")])
+def test_a_model_that_nobody_has_trained_has_not_come_to_rest(nobody):
+    record = run(small("algo=feddualavg", "rounds=20", "eval_every=1", *nobody) | {"stop": {"change": 1e-9}})
+    objective = record.metrics["objective"]
+    assert 0 in objective.diff().tolist()
+    assert not record.summary.get("stopped")
+    assert record.summary["round"] == 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stop", "expected"),
