@@ -125,6 +125,15 @@ def test_arrays_have_the_length_that_the_cluster_allows_and_jobs_what_their_algo
     assert "jobs submitted: 6; " in capsys.readouterr().out
 
 
+def test_no_job_holds_a_run_of_another_job_in_the_queue(slurm, tmp_path):
+    options = ("hydra.launcher.wait=false", "hydra.launcher.submitit={cluster: slurm, timeout_min: 30}")
+    for rates in ("1e-3,3e-3", "1e-3,3e-3,1e-2"):
+        assert run_sweep_command(f"algo.client_lr={rates}", "hydra.sweep.dir=s", LOCAL[0], *options) == 0
+        jobs = [path.name.removesuffix("_submitted.pkl") for path in Path("s/.submitit").glob("*_submitted.pkl")]
+        (tmp_path / "bin/squeue.jobs").write_text("\n".join(jobs))
+    assert sorted(len(job.queued_runs) for job in list_pending_jobs(Path("s"))) == [1, 2]
+
+
 def refuse_to_wait(seconds):
     assert seconds < 1, "waits for nothing"
 

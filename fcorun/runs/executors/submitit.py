@@ -101,7 +101,8 @@ class SubmititExecutor(Executor):
         groups_by_needs: dict[str, list[list[SweepPoint]]] = {}
         queued = self._list_queued_runs(folder)
         for group in groups:
-            if queued.issuperset(point.folder for point in group):
+            group = [point for point in group if point.folder not in queued]
+            if not group:
                 continue
             assert group[0].experiment is not None
             name = group[0].experiment.names["algo"]
