@@ -302,7 +302,7 @@ def check_start(plugins: dict[str, Any], names: dict[str, str], settings: Settin
             if given:
                 raise UserError(
                     f"`algo={names['algo']}` solves the problem on all rows in one place, from any start: leave "
-                    f"{key} out"
+                    f"{key} out, or give this run the default of {key}"
                 )
     if settings.frozen and not settings.start:
         raise UserError("`frozen=true` trains no server's model: give `start=FOLDER`, a record that has one")

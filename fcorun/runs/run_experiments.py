@@ -98,8 +98,9 @@ def run_jobs(jobs: list[Job], watch: Watcher, cores: SharedCores | None = None, 
     cores = cores or SharedCores()
     study = first.settings.strength_study
     if study and first.chooses_strength and any(job.choose_strength is None for job in jobs):
-        raise UserError(f"`study.strength={study.strength}` chooses the strength of each run of a sweep: give `-m`, or "
-                        "choose one with fcorun select")  # fmt: skip
+        raise UserError(f"`study.strength={study.strength}` chooses the strength of each run of a sweep: give `-m` (in "
+                        "Python, `Experiment.from_config(config).sweep(folder)`), or choose one with fcorun "
+                        "select")  # fmt: skip
     check_devices([first])
     with cores.set_up:
         start = time.perf_counter()
