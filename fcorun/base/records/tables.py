@@ -135,12 +135,12 @@ class TableFile:
         """Return the values of the cells of a column. Raises ValueError for a cell of another type."""
         cell_type = (self.columns | self.optional).get(name, self.others)
         values = []
-        for number, cell in enumerate(cells, start=1):
-            try:
-                values.append(cell_type.parse(cell))
-            except ValueError as error:
-                where = f"'{name[:_SHOWN]}' of row {number}"
-                raise ValueError(f"{where} must be {cell_type.words}, not '{cell[:_SHOWN]}'") from error
+        try:
+            values.extend(map(cell_type.parse, cells))
+        except ValueError as error:  # of the cell after those that are in values
+            where = f"'{name[:_SHOWN]}' of row {len(values) + 1}"
+            cell = cells[len(values)][:_SHOWN]
+            raise ValueError(f"{where} must be {cell_type.words}, not '{cell}'") from error
         return values
 
 
