@@ -66,8 +66,11 @@ _LARGE_RUNS_WORTH_A_THREAD = 2  # the same, if a round of the minibatches of all
 _LARGE_ROUND_BYTES = 2**24
 
 
-def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job]]:
+def split_jobs(engine: Engine, jobs: list[Job], n_threads: int, share: int | None = None) -> list[list[Job]]:
     """Split jobs into batches, at most one for each of ``n_threads`` threads, or more where memory does not suffice.
+
+    Where other groups of jobs compute in these threads, too, there are at most ``share`` batches, since a wide program
+    does less: on a LASSO, a step of 42 runs takes 1.5 times as long as one of 21.
 
     Unless there are few jobs for each seed, the jobs of each seed are split by themselves, since those of a batch with
     one seed share minibatches. The batches of a group are of nearly equal size.
@@ -90,7 +93,7 @@ def split_jobs(engine: Engine, jobs: list[Job], n_threads: int) -> list[list[Job
         runs_per_thread = RUNS_WORTH_A_THREAD
         if n_seeds * bytes_read_per_round(engine) >= _LARGE_ROUND_BYTES:
             runs_per_thread = _LARGE_RUNS_WORTH_A_THREAD
-        n_batches = min(n_threads, max(1, len(group) // runs_per_thread))
+        n_batches = min(share or n_threads, max(1, len(group) // runs_per_thread))
         width = min(-(-len(group) // n_batches), width_limit)
         batches += [group[start : start + width] for start in range(0, len(group), width)]
     return batches
@@ -174,8 +177,6 @@ def bytes_read_per_round(engine: Engine) -> int:
 
 
 # Batches: runs that one program computes together, resumed from checkpoints.
-
-_MIN_RUNS_TO_SPLIT = 4  # with fewer runs, splitting a batch for an idle thread does not pay
 
 
 @dataclass(frozen=True)
@@ -292,7 +293,7 @@ def _is_worth_splitting(context: BatchContext, n_jobs: int, alive: int, width: i
         width: the number of runs of the program, ``n_jobs`` and their padding.
     """
     share_saved = 1 - alive / width
-    if context.uses_idle_cores and context.cores.has_idle() and alive >= _MIN_RUNS_TO_SPLIT:
+    if context.uses_idle_cores and alive >= 2 * RUNS_WORTH_A_THREAD and context.cores.has_idle():
         share_saved = max(share_saved, 0.5)  # the idle core takes half of the runs
     if context.keeps_places or n_jobs == 1 or alive == 0 or share_saved < 0.5:
         return False

@@ -220,7 +220,7 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedC
     if keeps_places:
         context = replace(context, keeps_places=True)
         batches = [batch for batch in batches if not all(job.end_status for job in batch)]
-    if len(batches) > 1:
+    if n_threads > 1 and len(jobs) > 1:
         _run_in_threads(context, batches, n_threads)
         return
     remaining = batches[0]
@@ -253,7 +253,9 @@ def _set_up_batches(
             if federation.needs_whole_data:
                 check_round_memory(data, engine.federation.schedule, settings, full_batch=True)
         build_on_all_hosts(engine, jobs[0].experiment)
-        batches = [[job] for job in jobs] if is_serial else split_jobs(engine, jobs, n_threads)
+        batches = [[job] for job in jobs]
+        if not is_serial:
+            batches = split_jobs(engine, jobs, n_threads, min(n_threads, cores.share))
         seeds = {job.experiment.settings.seed for job in jobs}
         hosts = current_hosts()
         for job in jobs:
@@ -350,10 +352,9 @@ def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: 
                     running.add(pool.submit(copy_context().run, run_with_oom_retry, context, batch, width))
                 ended, running = wait_for_first(running)
                 handed_back = [jobs for jobs in (future.result() for future in ended) if jobs]
-                n_pieces = (n_threads - len(running)) // max(
-                    len(handed_back), 1
-                )  # at least 1: each batch freed a thread
+                n_free = min(n_threads, context.cores.share) - len(running)
                 for jobs in handed_back:
+                    n_pieces = max(n_free // len(handed_back), 1)
                     width = -(-len(jobs) // n_pieces)
                     waiting += [(jobs[start : start + width], width) for start in range(0, len(jobs), width)]
         except BaseException:

@@ -28,6 +28,7 @@ class SharedCores:
 
     count: int = field(default_factory=available_cores)
     set_up: threading.Lock = field(default_factory=threading.Lock)
+    _groups_left: int = field(default=0, init=False)
     _free: int = field(init=False)
     _queue: deque[object] = field(default_factory=deque, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
@@ -76,16 +77,24 @@ class SharedCores:
                 if ends_early():
                     return
             return
+        self._groups_left = len(calls)
         with defer_interruption(), ThreadPoolExecutor(at_once) as pool:
             running = {pool.submit(copy_context().run, call) for call in calls}
             try:
                 while running and not ends_early():
                     ended, running = wait_for_first(running)
+                    self._groups_left = len(running)
                     for call in ended:
                         call.result()
             finally:
                 pool.shutdown(cancel_futures=True)
 
+    @property
+    def share(self) -> int:
+        """Return the number of cores for each group of those that are left, at least 1."""
+        return -(-self.count // max(1, min(self._groups_left, _CALLS_AT_ONCE)))
+
     def has_idle(self) -> bool:
-        """Return whether a core is free for which nothing waits."""
-        return self._free > 0 and not self._queue
+        """Return whether a core is free for which nothing waits, nor a group that computes nothing yet."""
+        busy = self.count - self._free
+        return self._free > 0 and not self._queue and self._groups_left <= busy

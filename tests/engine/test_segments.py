@@ -155,6 +155,7 @@ def test_runs_are_split_sooner_where_rounds_read_many_rows(seeds, batches, monke
             "fcorun.runs.batch._LARGE_ROUND_BYTES", 4 * bytes_read_per_round(whole)
         )  # as much as four seeds read
         assert [len(batch) for batch in split_jobs(whole, jobs, 2)] == batches
+        assert [len(batch) for batch in split_jobs(whole, jobs, 2, share=1)] == [sum(batches)]
 
 
 @pytest.mark.slow

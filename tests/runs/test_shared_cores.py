@@ -46,6 +46,28 @@ def test_a_batch_that_fails_gives_its_cores_back():
     assert cores.has_idle()
 
 
+def test_a_group_has_its_share_of_the_cores_and_idle_ones_when_the_others_have_ended():
+    cores, begun, seen = SharedCores(2), threading.Barrier(2), []
+
+    def compute():
+        with cores.take(1):
+            begun.wait(60)
+            seen.append((cores.share, cores.has_idle()))  # the other core is free, and the other group will take it
+            deadline = time.monotonic() + 60
+            while cores.share == 1 and time.monotonic() < deadline:
+                time.sleep(0.001)
+            seen.append((cores.share, cores.has_idle()))
+
+    def set_up():
+        begun.wait(60)
+        while not seen:
+            time.sleep(0.001)
+
+    cores.run_side_by_side([compute, set_up], lambda: False, one_by_one=False)
+    assert seen == [(1, False), (2, True)]
+    assert cores.share == 2
+
+
 def count_threads_of_blas():
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
