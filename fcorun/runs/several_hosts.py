@@ -150,6 +150,8 @@ def _decode_arrays(text: str) -> Arrays:
 _COMMANDS = ("prepare", "build", "run", "predict", "stop")
 # seconds before an error is sent, because a host that was lost, and is noticed first, may be its cause
 _ERROR_DELAY = 1.0
+_STOP_TIMEOUT = 60.0  # seconds in which the leader stops a batch that fails on all hosts
+_POLL_SECONDS = 0.1
 
 
 def run_follower() -> int:
@@ -182,7 +184,10 @@ class _Follower:
         return message
 
     def execute(self, message: dict[str, Any]) -> None:
-        """Execute a command. An error is sent to the leader, which ends all hosts or had the same error itself."""
+        """Execute a command. An error is sent to the leader, which ends all hosts or had the same error itself.
+
+        Raises HostLost after an error in rounds that the leader does not have.
+        """
         arguments = dict(message)
         command = arguments.pop("do")
         try:
@@ -193,7 +198,23 @@ class _Follower:
             raise
         except Exception as error:
             time.sleep(_ERROR_DELAY)
-            self.hosts.send(failed=describe_error(error))
+            reason = describe_error(error)
+            self.hosts.send(failed=reason)
+            if command == "run":
+                self._await_stop(reason)
+
+    def _await_stop(self, reason: str) -> None:
+        """Wait until the leader stops the batch that has failed here.
+
+        Raises HostLost if it does not: then it waits in a round for this host, whose end it notices.
+        """
+        deadline = time.monotonic() + _STOP_TIMEOUT
+        while time.monotonic() < deadline:
+            if not self.hosts.has_message():
+                time.sleep(_POLL_SECONDS)
+            elif self.receive()["do"] == "stop":
+                return
+        raise self.hosts.make_lost_error(self.hosts.rank, reason)
 
     def prepare(self, config: dict[str, Any]) -> None:
         """Load the data of an experiment, and send its identity on this host."""

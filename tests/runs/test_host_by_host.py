@@ -31,6 +31,9 @@ class Scripted(Hosts):
     def check_failures(self, timeout: float = 0.0):
         pass
 
+    def has_message(self, rank: int = 0):
+        return bool(self.script)
+
     def all_failed(self, timeout: float):
         return self.script.pop(0)
 
@@ -136,13 +139,18 @@ def test_a_follower_executes_commands(join, monkeypatch):
 
 def test_a_follower_sends_its_errors(join, monkeypatch):
     monkeypatch.setattr(several_hosts, "_ERROR_DELAY", 0)
+    monkeypatch.setattr(several_hosts, "_STOP_TIMEOUT", 0.2)
     run = {"do": "run", "points": [EXPERIMENT.numbers()], "seeds": [0], "done": 0}
-    wrong = EXPERIMENT.config | {"rounds": -1}
-    second = join({"do": "prepare", "config": wrong}, run, {"do": "end", "code": 0}, rank=1)
-    run_follower()
-    assert list(second.sent[0]) == ["refused"]
-    assert "rounds=-1" in second.sent[0]["refused"]
-    assert list(second.sent[1]) == ["failed"]
+    wrong = {"do": "prepare", "config": EXPERIMENT.config | {"rounds": -1}}
+    second = join(wrong, run, {"do": "advance"}, {"do": "stop"}, {"do": "end", "code": 0}, rank=1)
+    assert run_follower() == 0
+    refused, failed = second.sent
+    assert list(refused) == ["refused"]
+    assert "rounds=-1" in refused["refused"]
+    assert list(failed) == ["failed"]
+    join(run, rank=1)
+    with pytest.raises(HostLost, match=r"host 1 \(b\) failed: AssertionError"):  # the leader waits in a round for it
+        run_follower()
 
 
 @pytest.mark.parametrize("rows", ["auto", "own", "all"])

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import signal
 import sys
 import time
@@ -126,6 +127,38 @@ def test_a_failed_write_of_the_leader_ends_all(count):
     code, _, errors = wait_for_end(start_on_hosts(*LONG, count=count, code=FULL_DISK))
     assert code == 1
     assert errors.startswith("fcorun: run/.checkpoint.npz cannot be written (No space left on device)")
+    assert Record(Path("run")).status["status"] == "failed"
+
+
+NO_MEMORY = """
+import fcorun.runs.several_hosts as several_hosts
+from fcorun.engine.engine import Engine
+from fcorun.engine.segments.run_loop import RunLoop
+follow, run_to_evaluation, calls = Engine.follow, RunLoop.run_to_evaluation, []
+
+def run_once(self, *arguments):
+    calls.append(1)
+    if len(calls) > 1:
+        raise MemoryError("too large for this host")
+    return run_to_evaluation(self, *arguments)
+
+def follow_once(self, *arguments):
+    if is_odd("follower"):
+        RunLoop.run_to_evaluation = run_once
+    follow(self, *arguments)
+
+Engine.follow = follow_once
+several_hosts._STOP_TIMEOUT = 1
+"""
+
+
+@pytest.mark.slow
+@COUNTS
+def test_a_follower_that_fails_alone_ends_all(count):
+    code, _, errors = wait_for_end(start_on_hosts(*LONG, count=count, code=NO_MEMORY))
+    assert code == 1
+    assert re.match(r"fcorun: failed: host [12] \(.*\) failed: MemoryError: too large for this host", errors)
+    assert errors.endswith("; the same command resumes\n")
     assert Record(Path("run")).status["status"] == "failed"
 
 

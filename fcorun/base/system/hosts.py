@@ -100,6 +100,10 @@ class Hosts:
             raise self.make_lost_error(message["lost"])
         return message
 
+    def has_message(self, rank: int = 0) -> bool:
+        """Return whether a message of a host has arrived."""
+        return not self.inboxes[rank].empty()
+
     def all_failed(self, timeout: float) -> bool:
         """Return whether each follower reports a failure within ``timeout`` seconds; then all await a new command.
 
@@ -109,7 +113,7 @@ class Hosts:
         unheard = set(self.others)
         while unheard and time.monotonic() < deadline:
             for rank in list(unheard):
-                if not self.inboxes[rank].empty():
+                if self.has_message(rank):
                     if "failed" not in self._next_message(rank):
                         return False
                     unheard.remove(rank)
@@ -120,8 +124,8 @@ class Hosts:
         """Receive the messages that have arrived, or that arrive within ``timeout`` seconds: raises as ``receive``."""
         deadline = time.monotonic() + timeout
         while True:
-            for rank, inbox in self.inboxes.items():
-                if not inbox.empty():
+            for rank in self.others:
+                if self.has_message(rank):
                     self.receive(rank)
             if time.monotonic() >= deadline:
                 return

@@ -24,7 +24,12 @@ def main() -> None:
         else:
             from fcorun.runs.several_hosts import run_follower
 
-            close_hosts(run_follower())
+            try:
+                code = run_follower()
+            except HostLost as error:
+                print(f"fcorun: {error}", file=sys.stderr)
+                code = 1
+            close_hosts(code)
 
 
 if __name__ == "__main__":
