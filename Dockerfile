@@ -19,6 +19,7 @@ COPY --from=build /opt/fcorun /opt/fcorun
 # Whatever user the command runs as, matplotlib and JAX keep their caches in a folder that this user can write.
 ENV PATH=/opt/fcorun/bin:$PATH HOME=/home/fcorun PYTHONUTF8=1
 RUN useradd --create-home --uid 1000 fcorun && mkdir /work && chmod 1777 /home/fcorun /work
-USER fcorun
+# a number, by which Kubernetes sees that this is not root
+USER 1000
 WORKDIR /work
 ENTRYPOINT ["fcorun"]
