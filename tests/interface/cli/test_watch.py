@@ -85,6 +85,9 @@ def test_only_who_knows_the_token_sees_the_page(server):
     for request in refused:
         with pytest.raises(HTTPError, match="404"):
             urlopen(request)
+    with pytest.raises(HTTPError) as caught:
+        urlopen(refused[1])
+    assert "Open the whole address that fcorun watch has printed" in caught.value.read().decode()
     with pytest.raises(HTTPError, match="421") as caught:
         urlopen(Request(address(server), headers=elsewhere))
     assert f"Open http://127.0.0.1:{server.server_port}/" in caught.value.read().decode()

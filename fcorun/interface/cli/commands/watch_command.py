@@ -64,7 +64,7 @@ class _Handler(BaseHTTPRequestHandler):
         place = f"/{self.server.token}"
         path = self.path.rstrip("/")
         if not secrets.compare_digest(path[: len(place)].encode(), place.encode()):
-            self.send_error(404)
+            self.send_error(404, explain="Open the whole address that fcorun watch has printed: each start has another")
         elif self.headers.get("Host", "") not in [f"{name}:{self.server.server_port}" for name in (_HOST, "localhost")]:
             # a page of elsewhere whose name leads to this machine, or a tunnel with another port
             address = f"http://{_HOST}:{self.server.server_port}{place}/"
