@@ -1,11 +1,12 @@
 """Sparse rows of a known law as a data set of benchopt's benchmarks benchmark_lasso and benchmark_logreg_l1.
 
-``benchopt_table.py`` copies this file into the folder ``datasets`` of a benchmark. The rows are those of
-``make_sparse_rows.py``, in columns, as coordinate descent takes them. The LASSO takes the classes as numbers, 1 and -1.
+``benchopt_table.py`` copies this file into the folder ``datasets`` of a benchmark, and ``make_sparse_rows.py``, whose
+rows these are, into ``benchmark_utils``. Columns are compressed, as coordinate descent takes them. The LASSO takes the
+classes as numbers, 1 and -1.
 """
 
+from benchmark_utils.make_sparse_rows import make_rows  # type: ignore[import-not-found]
 from benchopt import BaseDataset  # type: ignore[import-not-found]
-from make_sparse_rows import make_rows
 
 
 class Dataset(BaseDataset):

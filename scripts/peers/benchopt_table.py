@@ -23,7 +23,11 @@ from typing import Any
 import pandas as pd
 
 SCRIPTS = Path(__file__).resolve().parents[1]
-ADAPTERS = {"solvers/fcorun.py": "benchopt_solver.py", "datasets/sparse_rows.py": "benchopt_rows.py"}
+COPIES = {
+    "solvers/fcorun.py": "peers/benchopt_solver.py",
+    "datasets/sparse_rows.py": "peers/benchopt_rows.py",
+    "benchmark_utils/make_sparse_rows.py": "make_sparse_rows.py",
+}
 SOLVERS = ("fcorun", "skglm", "Celer", "sklearn")
 REPETITIONS = "3"  # unless options give another number
 GAP = 1e-6
@@ -33,12 +37,13 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "XLA_FLAGS": 
 
 def run_benchmark(folder: Path, options: list[str]) -> Path:
     """Run the solvers on data of a benchmark; return the file of their curves."""
-    for place, adapter in ADAPTERS.items():
-        shutil.copy(SCRIPTS / "peers" / adapter, folder / place)
+    (folder / "benchmark_utils").mkdir(exist_ok=True)
+    (folder / "benchmark_utils" / "__init__.py").touch()
+    for place, script in COPIES.items():
+        shutil.copy(SCRIPTS / script, folder / place)
     chosen = [word for name in SOLVERS for word in ("-s", name)]
     command = [sys.executable, "-c", PROGRAM, "run", str(folder), "-r", REPETITIONS, *chosen, "--no-plot", "--no-html"]
-    paths = os.pathsep.join([str(SCRIPTS), os.environ.get("PYTHONPATH", "")])
-    subprocess.run([*command, *options], check=True, env=os.environ | ONE_THREAD | {"PYTHONPATH": paths})
+    subprocess.run([*command, *options], check=True, env=os.environ | ONE_THREAD)
     return max((folder / "outputs").glob("*.parquet"), key=lambda path: path.stat().st_mtime)
 
 
