@@ -109,7 +109,8 @@ def survival_probabilities(
     """Return the probabilities of no event up to the time ``at``, given linear predictors.
 
     Rows of a client without a baseline hazard have that of the client ``baseline``, None: that of all training rows
-    together. A probability is nan after the last time of the training rows that its hazard is by.
+    together. If no row has a client, all are of the only client of the site that keeps the record. A probability is nan
+    after the last time of the training rows that its hazard is by.
     Raises UserError for a time that is not positive, for a ``baseline`` that the record does not have, and for a record
     without baseline hazards, or with personal models, whose hazards are not known.
     """
@@ -124,6 +125,8 @@ def survival_probabilities(
         raise UserError(f"`baseline={baseline}`: {known}; give one of them, or none for that of all clients together")
     substitute = baseline or _ALL_CLIENTS
     of_site = " of this site" if record.summary.get("data", {}).get("sites") else ""
+    if of_site and len(names) == 1 and set(clients.tolist()) == {None}:
+        clients = np.full(len(clients), names[0], object)
     title = baseline or f"all clients{of_site}"
     probabilities = np.full(len(p), np.nan)
     sources = np.full(len(p), "", object)

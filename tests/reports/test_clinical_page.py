@@ -462,6 +462,31 @@ def test_a_run_that_is_no_refit_of_a_selection_is_not_told_as_one():
     assert find_table_model(load_records("apart"), [Path("apart")]) is None
 
 
+@pytest.mark.parametrize(
+    "known_by", ["a selection beside the refit", "study.strength", "the plan of a site", "nothing"]
+)
+def test_a_page_says_that_the_strength_was_chosen_wherever_a_record_tells(known_by):
+    folder = write_model("chosen/refit")
+    about = {"metric": "val_loss", "rule": "min", "folds": 5}
+    summary = json.loads((folder / "summary.json").read_text())
+    if known_by == "a selection beside the refit":
+        beside = about | {"by": "rows", "param_name": "strength", "chosen": 0.1}
+        Path("chosen/selection.json").write_text(json.dumps(beside))
+    elif known_by == "study.strength":
+        summary["selection"] = about | {"rule": "cv", "strength": 0.1}
+    elif known_by == "the plan of a site":
+        summary["selection"] = about | {"by": "rows", "param_name": "strength", "chosen": 0.1}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    sections = main_sections(folder)
+    text = plain(str(sections["chosen"].content))
+    if known_by == "nothing":
+        assert "was given; this run did not choose it from the rows" in text
+        return
+    assert "was chosen by cross-validation: of all values tried, the value with the best mean of loss" in text
+    assert "over 5 folds of rows. Chosen: 0.1." in text
+    assert "the 80 training rows were divided into 5 folds of rows" in plain(str(sections["asked"].content))
+
+
 def test_a_client_called_007_stays_007():
     assert [parse_cell(name, "007") for name in ("client", "positive", "n")] == ["007", "007", 7]
 

@@ -175,6 +175,10 @@ def test_scores_are_those_of_the_pooled_rows_and_hazards_stay_at_the_sites(tmp_p
     hazard = baseline_hazard(train.y[first], (train.x @ record.solution["weights"])[first], np.ones(first.sum()))
     until = max(row["cumulative_hazard"] for row in hazard if row["time"] <= 0.5)
     assert survival.values[0] == pytest.approx(np.exp(-until), rel=1e-9)
+    hazards = pd.read_csv(own.folder / "baseline_hazard.csv", keep_default_na=False)
+    hazards[hazards["client"].isin(["", "c0"])].to_csv(own.folder / "baseline_hazard.csv", index=False)
+    of_one_client = survival_probabilities(own, np.zeros(2), np.array([None, None]), 0.5)
+    assert (of_one_client.baseline.tolist(), of_one_client.warnings) == (["c0", "c0"], [])
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,8 @@ def test_a_selection_over_sites_is_that_of_the_pooled_rows(overrides, options, m
     for name, values in pooled.fits["all"].solution.items():
         np.testing.assert_allclose(over_sites.solution[name], values, rtol=1e-12, atol=1e-12)
     check_predictions(pd.read_csv(StringIO(predictions_csv(pooled.predictions))))
+    at_site = read_json(Path("results", TWO[0], "summary.json"))["selection"]
+    assert at_site == {key: about[key] for key in ("rule", "metric", "folds", "by", "param_name", "chosen")}
     scored = read_scored_record(Path("results", TWO[0], "selection"))
     assert scored.task == ("binary" if "data.task=binary" in overrides else "regression")
     assert scored.seed == (3 if "seed=3" in overrides else 0)

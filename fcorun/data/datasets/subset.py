@@ -74,12 +74,11 @@ def suggest_folds(are_marked: bool, by: str = "rows", verb: str = "give") -> str
     return f"{verb} fewer folds, or `by=rows`" if by == "clients" else f"{verb} fewer folds"
 
 
-def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"]) -> None:
-    """Raise UserError where a class of the training rows has no row in ``train``."""
+def check_classes(data: FederatedData, train: Bool[np.ndarray, " N"], cure: str) -> None:
+    """Raise UserError where a class of the training rows has no row in ``train``; ``cure`` makes other subsets."""
     missing = np.setdiff1d(data.train.y, data.train.y[train])
     if data.classes and len(missing):
         n_rows = int((data.train.y == missing[0]).sum())
-        cure = suggest_folds(data.train.fold is not None, by="clients")
         raise UserError(f"class '{data.classes[int(missing[0])]}' has {n_rows} of {len(data.train.y):,} training rows, "
                         f"and none is among the rows that are left in a fold or a half: {cure}, or leave out classes "
                         "with so few rows")  # fmt: skip

@@ -16,6 +16,7 @@ from fcorun.reports.run_table import RunTable
 
 _RULES = {
     "min": "the value with the best mean",
+    "cv": "the value with the best mean",  # as study.strength has it
     "one_se": "the simplest model whose mean is within one standard error of the best mean",
 }
 _PENALTIES = {"l1": "lasso, l1", "elastic_net": "elastic net", "group_lasso": "group lasso"}
@@ -84,7 +85,7 @@ def _describe_choice(model: FittedTableModel) -> str:
     name = str(model.config.get("reg.name"))
     penalty = _PENALTIES.get(name, name)
     strength = models.parse_float(model.summary.get("strength"))
-    about = model.selection
+    about = model.choice
     if about:
         rule = _RULES.get(str(about.get("rule")), f"the rule {about.get('rule')}")
         metric = str(about.get("metric"))

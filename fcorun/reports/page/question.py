@@ -206,11 +206,11 @@ def _describe_held_out(model: FittedTableModel) -> str:
         parts.append(f"{count:,} rows ({format_share(count, total)}) for {option}, {how}")
     if not parts:
         parts.append("no row for validation or test")
-    if model.selection:
+    if model.choice:
         rows = int(model.data.get("examples") or 0)
-        folds = describe_folds(model.selection)
+        folds = describe_folds(model.choice)
         parts.append(f"the {rows:,} training rows were divided into {folds}, to choose the strength of the penalty")
-        nested = model.selection.get("nested")
+        nested = model.choice.get("nested")
         if isinstance(nested, dict):
             parts.append(f"{nested.get('folds')} outer folds judge the whole procedure, choice included")
     return "; ".join(parts)

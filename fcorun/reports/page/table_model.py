@@ -60,6 +60,25 @@ class FittedTableModel:
         return SELECTION.read(self.selection_folder) if self.selection_folder else {}
 
     @cached_property
+    def choice(self) -> dict[str, Any]:
+        """The choice of the strength as the record tells it, by the keys of selection.json; empty if it was given.
+
+        A refit that is shown alone has its selection beside it. The summary tells of a choice by ``study.strength``,
+        and of that of a study over sites.
+        """
+        if self.selection:
+            return self.selection
+        folder = self.record.folder.resolve()
+        if folder.name == REFIT_FOLDER and "metric" in (about := SELECTION.read(folder.parent)):
+            return about
+        about = self.summary.get("selection")
+        if not isinstance(about, dict):
+            return {}
+        by = "data.fold" if self.config.get("data.fold") else "rows"
+        of_run = {"param_name": "strength", "chosen": about.get("strength"), "by": by}
+        return of_run | {"group": self.config.get("data.group")} | about
+
+    @cached_property
     def encoding(self) -> Encoding:
         """The columns of the table that are features; without columns if the record does not describe them."""
         try:

@@ -37,7 +37,7 @@ from fcorun.sites.site.request_checks import FewRowsRule, RequestCounts, check_l
 from fcorun.sites.site.score_sums import ScoreSums, threshold_of
 from fcorun.sites.site.site_batch import SiteBatch, resolve_numbers
 from fcorun.sites.site.site_folds import SiteFolds
-from fcorun.sites.site.site_results import FoldPredictions, check_result, read_result, write_result
+from fcorun.sites.site.site_results import FoldPredictions, add_selection, check_result, read_result, write_result
 from fcorun.sites.tables.fold_encoding import place_rows
 from fcorun.sites.tables.plan_in_ledger import PlanInLedger, Settled
 from fcorun.sites.tables.planned_table import check_targets_of_site, read_planned_table
@@ -367,7 +367,7 @@ class Site:
             config = {**config, "data": {**config["data"], **self.options.for_predictions()}}
             write_result(
                 self.result_folder,
-                contents,
+                add_selection(contents, self.plan, self.points[0]),
                 config,
                 self.plan.experiment,
                 self.own_data,

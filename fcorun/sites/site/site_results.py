@@ -146,6 +146,21 @@ def predict_held_out(
     return predictions_csv([replace(of_split, threshold=threshold) for of_split in predictions])
 
 
+def add_selection(
+    contents: Mapping[str, bytes], plan: Plan, numbers: Mapping[str, Mapping[str, float]]
+) -> Mapping[str, bytes]:
+    """Return the files of a result whose summary tells which selection chose the ``numbers`` of the run, if any did."""
+    if plan.select is None:
+        return contents
+    parameter = find_path_parameter(plan.experiment)
+    selection = {name: getattr(plan.selection, name) for name in ("rule", "metric", "folds", "by")}
+    selection |= {"param_name": parameter, "chosen": numbers["reg"][parameter]}
+    if plan.shared_options.fold is not None:
+        selection["by"] = "data.fold"
+    summary = json.loads(contents[_SUMMARY]) | {"selection": selection}
+    return {**contents, _SUMMARY: json_text(summary).encode()}
+
+
 def write_result(
     folder: Path,
     contents: Mapping[str, bytes],

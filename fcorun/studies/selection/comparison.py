@@ -417,11 +417,13 @@ def plan_candidates(
             varies = candidate.applies_regularizer
             if not varies:
                 choice = SelectOptions(folds=choice.outer_folds, by=choice.by)
-            plans[name] = plan_selection(config, choice, metric=metric, varies_strength=varies)
+            options_of_plan = {"metric": metric, "varies_strength": varies, "has_refit": False}
+            plans[name] = plan_selection(config, choice, **options_of_plan)
         except UserError as error:
             if name == SHARED:
                 raise
-            left_out.append(f"{name} is left out: {error}")
+            of_clients = ", which holds whole clients out as select by=clients does," if name == NEW_CLIENT else ""
+            left_out.append(f"{name}{of_clients} is left out: {error}")
         else:
             if name in options.method_names and not candidate.algo.has_personal_models:
                 raise UserError(f"methods={name}: `algo={name}` trains no own models for clients: leave it out")

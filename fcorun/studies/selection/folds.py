@@ -21,6 +21,7 @@ Mask = Bool[np.ndarray, " N"]
 ByClient = Float[np.ndarray, " M"]
 _MOST_ROWS = 0.75  # of one class: then accuracy is no measure of a model
 _FOLDS = ("select", "folds")  # the name of the random streams of folds
+_WHOLE_CLIENTS = "`by=clients` (in select, permute and stability)"  # compare and sweeps have no such option
 
 
 class SubsetMasks(NamedTuple):
@@ -80,7 +81,7 @@ def assign_folds(
     if n_folds > data.train.sizes[smallest]:
         raise UserError(
             f"`{option}={n_folds}` is more than the {data.train.sizes[smallest]} training rows of client "
-            f"{data.client_names[smallest]}: give fewer folds, or `by=clients`"
+            f"{data.client_names[smallest]}: give fewer folds, join the client with another, or give {_WHOLE_CLIENTS}"
         )
     fold = np.empty(len(data.train.y), np.int64)
     for m, name in enumerate(data.client_names):
@@ -264,7 +265,10 @@ def check_subsets(
     """
     train = data.train
     are_marked = train.fold is not None
+    are_halves = not any(subset.validation.any() for subset in subsets.values())  # which no number of folds divides
     cure = suggest_folds(are_marked, by)
+    if are_halves:
+        cure = "give `by=rows`" if by == "clients" else "add such rows"
     if by == "clients":
         for name in experiment.reg.per_client or {}:
             raise UserError(
@@ -278,14 +282,14 @@ def check_subsets(
                 "`by=rows`"
             )
     for name, (trained, held_out, _) in subsets.items():
-        check_classes(data, trained)
+        check_classes(data, trained, cure)
         if data.features.cells is not None:
             data.features.cells.check_values(trained)
         is_event = train.y > 0
         if data.target_task.has_events and not is_event[trained].any():
             raise UserError(
                 "no event is among the rows that are left in a fold or a half, and all training rows have "
-                f"{int(is_event.sum())}: {cure}, or add rows"
+                f"{int(is_event.sum())}: {cure}"
             )
         if data.target_task.has_events and held_out.any() and not is_event[held_out].any():
             raise UserError(f"{describe_subset(name)} holds out no event, so that its loss says nothing: {cure}")
@@ -301,7 +305,7 @@ def check_subsets(
             sizes=sizes,
             held_out=held_out_sizes,
             weights=weights,
-            are_marked=are_marked,
+            are_marked=are_marked and not are_halves,
         )
 
 
@@ -332,10 +336,12 @@ def check_subset_clients(
     if weights is not None:
         weightless = np.flatnonzero((sizes > 0) & (weights[0] <= 0))
         if len(weightless):
-            cure = suggest_folds(True) if are_marked else "give `by=clients`"
+            cure = f"give {_WHOLE_CLIENTS}, or " if by == "rows" else ""
+            if are_marked:
+                cure = f"{suggest_folds(True)}, or "
             raise UserError(
-                f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: {cure}, "
-                "or leave its rows of weight 0 out of the data"
+                f"client {names[weightless[0]]}: all its rows that are left in a fold or a half have weight 0: {cure}"
+                "leave its rows of weight 0 out of the data"
             )
         if held_out.any() and not weights[1].any():
             cure = suggest_folds(are_marked, by)

@@ -33,7 +33,10 @@ def choose_strength(experiment: PreparedExperiment) -> tuple[PreparedExperiment,
     settings = replace(experiment.settings, study=None, metric=None, threshold=DEFAULT_THRESHOLD)
     rule = "one_se" if study.strength == "one_se" else "min"
     options = SelectOptions(folds=study.folds, points=study.points, rule=rule)
-    plan = plan_selection(replace_plugins(experiment, settings), options)
+    try:
+        plan = plan_selection(replace_plugins(experiment, settings), options)
+    except UserError as error:
+        raise UserError(f"`study.strength={study.strength}`, whose folds are `study.folds`: {error}") from error
     names = list(plan.study.subsets)
     fits: dict[str, PathFit] = {}
 

@@ -173,11 +173,13 @@ def plan_selection(
     out: str | Path | None = None,
     metric: str | None = None,
     varies_strength: bool = True,
+    has_refit: bool = True,
 ) -> SelectionPlan:
     """Check a selection, and prepare its folds and its path, without writing anything. Raises UserError.
 
     ``metric`` chooses, by default the metric of the configuration, as ``choose_metric`` names it for folds. Without
-    ``varies_strength``, as for a candidate of a comparison that ignores psi, the folds score one fit.
+    ``varies_strength``, as for a candidate of a comparison that ignores psi, the folds score one fit. Without
+    ``has_refit`` no model is fitted to all rows in the end, which validation and test rows would score.
     """
     if isinstance(config, PreparedExperiment):
         given, metric = config, metric or config.settings.metric
@@ -241,7 +243,7 @@ def plan_selection(
         held_out_clients=held_out_clients,
         threshold=threshold,
         nested_folds=nested_folds,
-        messages=_describe_plan(study, options),
+        messages=_describe_plan(study, options, has_refit),
     )
 
 
@@ -274,7 +276,7 @@ def _separate_options(
     return options, replace_plugins(experiment, settings)
 
 
-def _describe_plan(study: Study, options: SelectOptions) -> list[str]:
+def _describe_plan(study: Study, options: SelectOptions, has_refit: bool) -> list[str]:
     """Return lines about the folds, about what is solved in one place, and about personal models."""
     experiment, data, path = study.experiment, study.data, study.path
     algo = f"`algo={experiment.names['algo']}`"
@@ -297,7 +299,11 @@ def _describe_plan(study: Study, options: SelectOptions) -> list[str]:
     if options.outer_folds is not None:
         division += f", and for the score {options.outer_folds} outer folds with inner folds,"
     by = options.by if data.train.fold is None else "data.fold"
-    return describe_study(study, division, by, "score the refit", lines)
+    use = "score the refit" if has_refit else "take no part"
+    is_drawn = hasattr(experiment.data, "validation") and getattr(experiment.data, "split", None) is None
+    if not has_refit and is_drawn and data.validation is not None:
+        use += word(" (`data.validation=0` makes training rows of validation rows)")
+    return describe_study(study, division, by, use, lines)
 
 
 def warn_unfinished_refit(experiment: PreparedExperiment, data: FederatedData, summary: Mapping[str, Any]) -> list[str]:

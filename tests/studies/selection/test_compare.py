@@ -224,6 +224,20 @@ def test_configurations_of_the_candidates():
         plan_comparison(compose, [*DATA, "data.task=regression", "objective=quantile"], CompareOptions(), "out")
 
 
+def test_validation_rows_of_a_comparison_score_no_refit():
+    """A comparison has no final model; nor has it an option `by`, which the cure of too many folds gives to others."""
+    table()
+    given = [text for text in DATA if not text.startswith("data.validation")]
+    use = " validation rows are left aside and take no part (data.validation=0 makes training rows of validation rows)"
+    options = CompareOptions(methods=[], folds=2, outer_folds=2, points=2)
+    lines = plan_comparison(compose, given, options, "out").messages
+    assert [use in line for line in lines].count(True) == 1
+    assert "refit" not in " ".join(lines)
+    assert "take no part" not in " ".join(plan_comparison(compose, DATA, options, "out").messages)
+    with fails("join the client with another, or give by=clients (in select, permute and stability)"):
+        plan_comparison(compose, DATA, CompareOptions(methods=[], folds=2, outer_folds=500), "out")
+
+
 def test_other_options_of_a_candidate_are_another_comparison():
     """Rounds, which the shared model's solver has none of, change the own models alone."""
     table()

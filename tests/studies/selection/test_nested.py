@@ -174,7 +174,7 @@ def test_outer_folds_that_cannot_be_judged_are_refused():
     assert warn_about_classes(data, outer_subsets, "val_loss", 0.1) == [warning]
     assert warn_about_classes(data_of(y=np.arange(60) % 2), outer_subsets, "val_accuracy", 0.6) == []
     with fails("has 12 of 60 training rows", "fewer folds"):
-        check_classes(data, np.arange(60) >= 12)
+        check_classes(data, np.arange(60) >= 12, "give fewer folds")
     with fails("outer_folds=13 is more than the 12 training rows of client a"):
         draw(data_of(), 13, 3)
     with fails("in the rows that outer fold", "folds=12 is more than the"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import SMALL
+from helpers import SMALL, fails
 from sweeps import assert_same_results, read_results, run_sweep_command
 
 from fcorun import UserError, compose, load_records, run
@@ -41,6 +41,11 @@ def test_a_plan_for_sites_is_as_without_the_key():
     sites = ["algo=newton", "reg=l1", "reg.strength=0.1", "data=sites", "data.target=y", "data.task=regression"]
     assert plan_command.run([*sites, "--out", "plan.yaml"]) == 0
     assert "\n  study:" not in Path("plan.yaml").read_text()  # which would change its digest
+
+
+def test_refused_folds_are_told_by_the_key_that_a_sweep_has():
+    with fails("study.strength=cv, whose folds are study.folds: folds=13 is more than the 12 training rows"):
+        choose_strength(prepared("algo=centralized", "study.strength=cv", "study.folds=13"))
 
 
 @pytest.mark.parametrize("rule", ["cv", "one_se"])

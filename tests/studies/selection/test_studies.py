@@ -161,6 +161,17 @@ def test_bad_subsets_are_refused_before_anything_runs(case):
             )
 
 
+def test_a_class_of_one_row_has_cures_that_the_command_takes():
+    """Folds by rows need no by=rows, and halves are no folds."""
+    settings = config("algo=centralized", "data.task=multiclass", y=np.where(np.arange(36) == 5, 2, np.arange(36) % 2))
+    for by, cure in (("rows", ": give fewer folds, or leave out"), ("clients", ": give fewer folds, or by=rows, or")):
+        with fails("class '2' has 1 of 36 training rows", cure):
+            plan_selection(settings, SelectOptions(**{"folds": 3, "points": 2, "by": by}))
+    for by, cure in (("rows", ": add such rows, or leave out"), ("clients", ": give by=rows, or leave out")):
+        with fails("class '2' has 1 of 36 training rows", cure):
+            plan_stability(settings, StabilityOptions(**{"subsamples": 2, "points": 2, "by": by}))
+
+
 @pytest.mark.slow
 def test_folds_in_which_other_clients_have_weight_held_out():
     """Quantiles over clients are over the clients with held-out rows of weight: they differ between folds."""
