@@ -4,19 +4,21 @@ import shutil
 import tempfile
 import weakref
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 from fcorun.base.config import build_plugin
 from fcorun.base.records.record import Record
+from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
-from fcorun.interface.checks.problems import SMALL, Config, compose_cached, engine_of, record_of
+from fcorun.interface.api.run_functions import grid
+from fcorun.interface.checks.problems import SMALL, Config, compose_cached, engine_of, numbers_of, record_of
 from fcorun.methods.algorithms.algorithm import Algorithm, Traits
 
 UNINTERRUPTED = ("rounds=6", "checkpoint_every=1000")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AlgorithmCase:
     """An algorithm, chosen by ``algo=NAME`` and overrides of its keys, or a baseline, which has fewer properties."""
 
@@ -73,6 +75,12 @@ class AlgorithmCase:
         """The overrides that make an inner solver, if any, as exact as rounding allows."""
         return ("algo.tolerance=1e-12",) if self.has_field("tolerance") else ()
 
+    @property
+    def reaches_optimum_with_intercepts(self) -> bool:
+        """Return whether the algorithm reaches the optimum with intercepts of clients, too."""
+        has_one_model = not (self.algorithm.has_personal_models or self.algorithm.picks_client)
+        return bool(self.traits.exact) and has_one_model
+
     def has_field(self, name: str) -> bool:
         """Return True if the algorithm has a field of this name."""
         return name in {field.name for field in fields(self.algorithm)}
@@ -80,6 +88,32 @@ class AlgorithmCase:
     def config(self, *overrides: str) -> Config:
         """Return a configuration of a run of the algorithm that takes a second."""
         return compose_cached(*SMALL, f"algo={self.name}", *self.required_overrides, *self.overrides, *overrides)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of ``config()``, whose programs and shapes several checks use."""
+        return _build_engine(self)
+
+    @property
+    def float64_engine(self) -> Engine:
+        """The engine of runs in float64, compiled with numbers of no run, whose programs several checks use."""
+        return _build_float64_engine(self)
+
+    @property
+    def float64_config(self) -> Config:
+        """The configuration of a run in float64, as exact as rounding allows."""
+        return self.config("precision=float64", *self.exact_overrides)
+
+    @cached_property
+    def float64_numbers(self) -> dict[str, float]:
+        """The real numbers of the algorithm in that run, by their keys."""
+        return numbers_of(self.float64_config)["algo"]
+
+    def scale_numbers(self, factor: float, others: dict[str, list[float]] | None = None) -> Config:
+        """Return the configuration of a run in float64 with its numbers times a factor, but for the ``others``."""
+        numbers = {f"algo.{key}": [factor * value] for key, value in self.float64_numbers.items()}
+        (config,) = grid(self.float64_config, numbers | (others or {}))
+        return config
 
     @cached_property
     def uninterrupted(self) -> Record:
@@ -96,3 +130,13 @@ class AlgorithmCase:
     def tolerance(self) -> float:
         """The largest relative difference of two runs in float64: rounding may change when an inner solver stops."""
         return 1e-8 if self.has_field("iterations") else 1e-10
+
+
+@lru_cache(maxsize=1)  # of the last case alone, since programs take memory
+def _build_engine(case: AlgorithmCase) -> Engine:
+    return engine_of(case.config())
+
+
+@lru_cache(maxsize=1)
+def _build_float64_engine(case: AlgorithmCase) -> Engine:
+    return engine_of(case.scale_numbers(0.7, {case.regularizer_number: [0.2]}))

@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fcorun.base.config import numeric_fields
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
+from fcorun.engine.engine import CompiledPrograms
 from fcorun.engine.federation import Federation
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
 from fcorun.engine.round import trace_message_shapes
-from fcorun.experiment.build import load_data, resolve_auto
+from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
@@ -29,7 +29,6 @@ from fcorun.interface.checks.problems import (
     Config,
     RecordingProblem,
     compute_once,
-    engine_of,
     flat,
     minimize_squares,
     numbers_of,
@@ -74,7 +73,7 @@ def check_contract(case: AlgorithmCase) -> None:
 
     An update of the model that has one number for an array of parameters would be added to each of them.
     """
-    federation = case.federation()
+    federation = case.engine.federation
     for upload in federation.shapes.uploads:
         if case.traits.uploads == "updates" and isinstance(upload, Vector):
             for name, shape in federation.problem.shapes.items():
@@ -90,16 +89,22 @@ def check_initial_model(case: AlgorithmCase) -> None:
     federation = case.federation(*without_psi)
     algorithm = federation.algorithm
     problem = federation.problem
-    zeros = problem.zeros(federation.precision)
-    w0 = problem.initial_point(zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape)))
-    server, _ = to_arrays(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
-    for name, value in algorithm.output(problem.for_side("server"), server).items():
+
+    def find_output() -> tuple[Vector, Vector]:
+        zeros = problem.zeros(federation.precision)
+        start = zeros.map(lambda v: v + jnp.linspace(0.1, 1, v.size, dtype=v.dtype).reshape(v.shape))
+        w0 = problem.initial_point(start)
+        server, _ = to_arrays(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
+        return algorithm.output(problem.for_side("server"), server), w0
+
+    output, w0 = compute_once(find_output)
+    for name, value in output.items():
         require_close(f"'{name}' of output() before the first round", value, w0[name], rtol=1e-4, atol=1e-5)
 
 
 def check_prox_steps(case: AlgorithmCase) -> None:
     """Require that the proxes of the first round have steps of at least 0."""
-    federation = case.federation()
+    federation = case.engine.federation
     problem = RecordingProblem.of(federation.problem)
     _trace(federation, problem, compute_once)
     least = min(problem.steps, default=0.0)
@@ -114,26 +119,34 @@ def check_received_model(case: AlgorithmCase) -> None:
     solves = case.traits.proximal or case.traits.local_fits
     skip_unless(not solves, "its clients solve problems of their own")
     skip_unless(case.traits.hierarchy != "graph", "it is for a graph")
-    federation = case.federation()
+    federation = case.engine.federation
     algorithm = federation.algorithm
-    recording = RecordingProblem.of(federation.problem)
-    points = recording.points
-    problem = recording.for_side("client")
-    data, rows = _first_client(federation)
-    data = replace(data, full_batch_steps=2).with_whole_data(jnp.asarray(rows))
-    server, client = compute_once(_changed_states, algorithm, problem, federation.precision)
-    if algorithm.has_two_exchanges:
-        received = compute_once(algorithm.first_broadcast, server)
-        expected = compute_once(algorithm.first_received_model, problem, received, client, data)
-        points.clear()
-        upload, client = compute_once(algorithm.first_local, problem, received, client, data)
-        _require_point("first_local()", points, expected)
-        server = compute_once(algorithm.first_server, problem.for_side("server"), server, upload)
-    received = compute_once(algorithm.broadcast, server)
-    expected = compute_once(algorithm.received_model, problem, received, client, data)
-    points.clear()
-    compute_once(algorithm.local, problem, received, client, data)
-    _require_point("local()", points, expected)
+    problem = federation.problem.for_side("client")
+    recordings = {name: RecordingProblem.of(federation.problem) for name in ("first_local", "local")}
+
+    def find_models() -> dict[str, Vector]:
+        """Return the models that ``received_model`` and ``first_received_model`` return before the recorded calls."""
+        data, rows = _first_client(federation)
+        data = replace(data, full_batch_steps=2).with_whole_data(jnp.asarray(rows))
+        server, client = _changed_states(algorithm, problem, federation.precision)
+        models = {}
+        if algorithm.has_two_exchanges:
+            received = algorithm.first_broadcast(server)
+            models["first_local"] = algorithm.first_received_model(problem, received, client, data)
+            recording = recordings["first_local"].for_side("client")
+            upload, client = algorithm.first_local(recording, received, client, data)
+            server = algorithm.first_server(problem.for_side("server"), server, upload)
+        received = algorithm.broadcast(server)
+        models["local"] = algorithm.received_model(problem, received, client, data)
+        algorithm.local(recordings["local"].for_side("client"), received, client, data)
+        return models
+
+    for name, model in compute_once(find_models).items():
+        points = recordings[name].points
+        has_point = any(np.allclose(point, flat(model), rtol=1e-4, atol=1e-5) for point in points)
+        require(has_point or not points,
+                f"{name}() should take a gradient at the model that received_model() returns, and takes none: a site "
+                "that keeps its rows looks at that model before it answers")  # fmt: skip
 
 
 def check_padding(case: AlgorithmCase) -> None:
@@ -145,10 +158,10 @@ def check_padding(case: AlgorithmCase) -> None:
         batches = rows[: len(rows) // 2 * 2].reshape(2, -1)
         padded_rows = np.concatenate([rows, np.full(len(rows), -1, np.int32)])
         padded_batches = np.pad(batches, ((0, 1), (0, len(rows))), constant_values=-1)
-        exact, padded = (
+        exact, padded = compute_once(lambda: [
             _uploads_of(case, federation, replace(data, rows=jnp.asarray(steps), uneven_steps=True), whole)
             for whole, steps in ((rows, batches), (padded_rows, padded_batches))
-        )
+        ])  # fmt: skip
     require_close("an upload of a client whose rows and steps are padded, as those of a client smaller than others "
                   "are (data.n_rows and data.n_steps leave the padding out, len(data.whole.y) and len(data.rows) do "
                   "not),", padded, exact, rtol=1e-6, atol=1e-9)  # fmt: skip
@@ -157,7 +170,7 @@ def check_padding(case: AlgorithmCase) -> None:
 def check_rows_in_gradients(case: AlgorithmCase) -> None:
     """Require that clients see their rows in one gradient of each local step, where their traits say so."""
     skip_unless(case.traits.gradient_steps, "its traits do not say that gradients of steps alone read rows")
-    federation = case.federation()
+    federation = case.engine.federation
     data, rows = _first_client(federation)
     batches = jnp.asarray(rows[: len(rows) // 2 * 2].reshape(2, -1))
     x, y = jnp.full_like(data.x, jnp.nan), jnp.full_like(data.y, jnp.nan)
@@ -178,24 +191,22 @@ def check_rows_in_gradients(case: AlgorithmCase) -> None:
             f"{counts[1]} of all rows: leave gradient_steps out of its traits")  # fmt: skip
 
 
-def _uploads_of(case: AlgorithmCase, federation: Federation, steps: LocalData, whole: np.ndarray) -> np.ndarray:
+def _uploads_of(case: AlgorithmCase, federation: Federation, steps: LocalData, whole: np.ndarray) -> jax.Array:
     """Return the numbers that a client with these ``whole`` rows sends in a round that begins at changed states."""
     algorithm = federation.algorithm
     problem = federation.problem.for_side("client")
     if case.traits.deterministic:
         steps = replace(steps, full_batch_steps=2)
 
-    def compute_uploads() -> list:
-        data = steps.with_whole_data(jnp.asarray(whole))
-        server, client = _changed_states(algorithm, problem, federation.precision)
-        uploads = []
-        if algorithm.has_two_exchanges:
-            upload, client = algorithm.first_local(problem, algorithm.first_broadcast(server), client, data)
-            server = algorithm.first_server(federation.problem.for_side("server"), server, upload)
-            uploads.append(upload)
-        return [*uploads, algorithm.local(problem, algorithm.broadcast(server), client, data)[0]]
-
-    return np.concatenate([np.zeros(0), *(np.ravel(leaf) for leaf in jax.tree.leaves(compute_once(compute_uploads)))])
+    data = steps.with_whole_data(jnp.asarray(whole))
+    server, client = _changed_states(algorithm, problem, federation.precision)
+    uploads = []
+    if algorithm.has_two_exchanges:
+        upload, client = algorithm.first_local(problem, algorithm.first_broadcast(server), client, data)
+        server = algorithm.first_server(federation.problem.for_side("server"), server, upload)
+        uploads.append(upload)
+    uploads.append(algorithm.local(problem, algorithm.broadcast(server), client, data)[0])
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(leaf) for leaf in jax.tree.leaves(uploads))])
 
 
 def _first_client(federation: Federation) -> tuple[LocalData, np.ndarray]:
@@ -215,13 +226,6 @@ def _changed_states(algorithm: Algorithm, problem: Problem, dtype: Any) -> tuple
         if jnp.issubdtype(leaf.dtype, jnp.floating):
             leaves[k] = leaf * (1 + 0.1 * k)
     return jax.tree.unflatten(structure, leaves)
-
-
-def _require_point(function: str, points: list[np.ndarray], expected: Vector) -> None:
-    has_point = any(np.allclose(point, flat(expected), rtol=1e-4, atol=1e-5) for point in points)
-    require(has_point or not points,
-            f"{function} should take a gradient at the model that received_model() returns, and takes none: a site "
-            "that keeps its rows looks at that model before it answers")  # fmt: skip
 
 
 def check_random_numbers(case: AlgorithmCase) -> None:
@@ -256,7 +260,7 @@ def check_local_steps(case: AlgorithmCase) -> str:
     Returns the remark that both sides of a ``where`` count, if local() has one.
     """
     check_parameters(case.algorithm)
-    sentences = inspect_local(case.federation())
+    sentences = inspect_local(case.engine.federation)
     remarks = [sentence for sentence in sentences if BOTH_SIDES in sentence]
     violations = [sentence for sentence in sentences if BOTH_SIDES not in sentence]
     require(not violations, "; ".join(violations))
@@ -283,7 +287,8 @@ class _InterruptAfter(Watcher):
 
 def check_objective_falls(case: AlgorithmCase) -> None:
     """Require that a run lowers the metric it minimizes: the objective, or the training loss of personal models."""
-    first, *_, last = snapshots(case.config(f"rounds={FALLING_ROUNDS}"))  # with the programs of other checks
+    config = case.config(f"rounds={FALLING_ROUNDS}")
+    first, *_, last = snapshots(config, engine=replace(case.engine, rounds=FALLING_ROUNDS))
     run_name = f"a run of {FALLING_ROUNDS} rounds"
     require(
         not last.diverged[0], f"{run_name} should not diverge, and does in round {last.diverged[0]}: {_RATE_ADVICE}"
@@ -305,6 +310,7 @@ def check_client_intercepts(case: AlgorithmCase) -> None:
     except UserError as error:
         require(f"algo={case.name}" in str(error), f"a refusal of {CLIENT_INTERCEPTS} should name it, and is: {error}")
         return
+    skip_unless(not case.reaches_optimum_with_intercepts, "its run to the optimum has intercepts of clients, too")
     first, last = snapshots(config)
     require(set(last.solution) == {"weights"}, "its model should have the weights alone, with no intercept")
     start, end = (snapshot.metrics["objective"][0] for snapshot in (first, last))
@@ -337,26 +343,21 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
     Each number of the algorithm must lead to another solution where it alone changes. Returns the remark which do not,
     if the algorithm computes with them, or does so with another option.
     """
-    base = case.config("precision=float64", *case.exact_overrides)
-    experiment = prepare(base)
-    values = numeric_fields(resolve_auto(experiment, load_data(experiment))[0].algo)
+    base = case.float64_config
+    values = case.float64_numbers
     require(bool(values), "an algorithm should have at least one real number, a field of type float or Positive")
-
-    def scaled_config(factor: float, **rest: Any) -> Config:
-        (point,) = grid(base, {f"algo.{key}": [factor * value] for key, value in values.items()} | rest)
-        return point
 
     def change_number(key: str) -> Config:
         """Return a configuration with half of a number, or with twice the number where half is refused."""
-        half = scaled_config(1, **{f"algo.{key}": [0.5 * values[key]]})
+        half = case.scale_numbers(1, {f"algo.{key}": [0.5 * values[key]]})
         try:
             numbers_of(half)
         except UserError:
-            return scaled_config(1, **{f"algo.{key}": [2 * values[key]]})
+            return case.scale_numbers(1, {f"algo.{key}": [2 * values[key]]})
         return half
 
-    points = [scaled_config(1), *map(change_number, values), *grid(base, {case.regularizer_number: [0.3]})]
-    diverges = case.has_field("client_lr") and not experiment.privacy.acts  # messages that overflow count as 0 there
+    points = [case.scale_numbers(1), *map(change_number, values), *grid(base, {case.regularizer_number: [0.3]})]
+    diverges = case.has_field("client_lr") and not prepare(base).privacy.acts  # messages that overflow count as 0 there
     diverging = grid(base, {"algo.client_lr": [TOO_LARGE]}) if diverges else []
     batch = snapshots(*points, *diverging)
     last = batch[-1]
@@ -368,13 +369,10 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
             require(round_ > 0, f"{name} diverge, since its client_lr is {TOO_LARGE:g}, and does not")
     for name, value in last.solution.items():
         require_finite(f"'{name}' in a grid, where a run that diverged stays as it was before,", value)
-    single_engine = engine_of(
-        scaled_config(0.7, **{case.regularizer_number: [0.2]})
-    )  # compiled with numbers of no point
     tolerance = case.tolerance
     metrics = ("objective", "train_loss", "val_loss", *(metric.name for metric in case.algorithm.declared_metrics))
     for g, point in enumerate(points):
-        for of_batch, single in zip(batch, snapshots(point, engine=single_engine), strict=True):
+        for of_batch, single in zip(batch, snapshots(point, engine=case.float64_engine), strict=True):
             for kind in ("solution", "client_models"):
                 for name, value in (getattr(single, kind) or {}).items():
                     label = f"'{name}' in a grid, compared with the single run,"
@@ -394,7 +392,7 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
         may_leave_same = key in ("tolerance", "ridge") or not np.any(value)
         if not may_leave_same and np.allclose(first, other, rtol=1e-9, atol=0.0):
             without_effect.append(key)
-    return "; ".join(explain_same_solution(case.federation(), key) for key in without_effect)
+    return "; ".join(explain_same_solution(case.engine.federation, key) for key in without_effect)
 
 
 def check_sparse_rows(case: AlgorithmCase) -> str:
@@ -475,10 +473,11 @@ def check_float64(case: AlgorithmCase) -> None:
 
     Numbers of algorithms that draw random numbers are not compared.
     """
-    last = snapshots(case.config(*UNINTERRUPTED, "precision=float64", *case.exact_overrides))[-1]
+    config = case.config(*UNINTERRUPTED, "precision=float64", *case.exact_overrides)
+    last = snapshots(config, engine=replace(case.float64_engine, rounds=config["rounds"]))[-1]
     dtypes = {str(leaf.dtype) for leaf in jax.tree.leaves(last.state)}
     require("float32" not in dtypes, "with precision=float64 all states should be in float64, and some are in float32")
-    federation = case.federation()
+    federation = case.engine.federation
     if federation.shapes.accessed & {"key_bits", "server_key"} or not all(
         isinstance(channel, Identity) for channel in (federation.uplink, federation.downlink)
     ):
@@ -491,10 +490,11 @@ def check_float64(case: AlgorithmCase) -> None:
 def check_two_devices(case: AlgorithmCase) -> None:
     """Require the numbers and counts of one device on two devices."""
     skip_unless(jax.local_device_count() > 1, "there is only one device")
-    # the cohort of 3 clients is that of other checks, whose program of one device is compiled, and is padded on two
     config = case.config("precision=float64", "rounds=2")
-    *_, one = snapshots(config)
-    *_, two = snapshots(config, engine=replace(engine_of(config), devices=2))
+    engine = replace(case.float64_engine, rounds=2)
+    *_, one = snapshots(config, engine=engine)
+    # the cohort of 3 clients is padded on two devices
+    *_, two = snapshots(config, engine=replace(engine, devices=2, programs=CompiledPrograms()))
     for kind in ("solution", "metrics", "state", "client_models"):
         pairs = zip(jax.tree.leaves(getattr(two, kind)), jax.tree.leaves(getattr(one, kind)), strict=True)
         for actual, expected in pairs:
@@ -517,7 +517,7 @@ def check_reaches_optimum(case: AlgorithmCase, cohorts: Sequence[str] = ("null",
     for reg in {"smooth": ("none",), "composite": ("none", "l1")}[case.traits.exact]:
         for cohort in cohorts:
             _require_optimum(case, reg, cohort)
-    if not (case.algorithm.has_personal_models or case.algorithm.picks_client):
+    if case.reaches_optimum_with_intercepts:
         _require_optimum(case, reg, cohort, CLIENT_INTERCEPTS, "batch_size=null")
 
 
