@@ -263,6 +263,8 @@ def check_numpy_derivatives(case: ObjectiveCase) -> None:
     require_close("the slope of derivatives()", derivatives.slope, jax.grad(total)(prediction), rtol=1e-9, atol=1e-12)
     expected = x.T @ jax.hessian(total)(prediction) @ x
     require_close("the Hessian of derivatives()", hessian, expected, rtol=1e-9, atol=1e-10)
+    products = np.stack([derivatives.multiply(feature) for feature in x.T]) @ x
+    require_close("the Hessian of multiply() of derivatives()", products, expected, rtol=1e-9, atol=1e-10)
 
 
 def check_float32(case: ObjectiveCase) -> None:

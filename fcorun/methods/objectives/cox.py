@@ -132,6 +132,10 @@ class Cox(LinearModel):
             """Return the sums over the rows of a client up to each row: with falling times those over risk sets."""
             return np.concatenate([np.cumsum(part, axis=-1) for part in np.split(values, first[1:], axis=-1)], axis=-1)
 
+        def add_up_later(values: np.ndarray) -> np.ndarray:
+            """Return the sums over the rows of a client from each row on, which has these rows in its risk set."""
+            return np.concatenate([np.cumsum(part[::-1])[::-1] for part in np.split(values, first[1:])])
+
         own_weight = weight[rows]
         event_weight = np.where(y[rows] > 0, own_weight, 0)
         largest = np.repeat(np.maximum.reduceat(prediction[rows], first), sizes)
@@ -142,17 +146,27 @@ class Cox(LinearModel):
         events = np.add.reduceat(event_weight, first_of_time)
         hazard = np.zeros(len(rows))
         hazard[last_of_time] = events / risk_of_time  # all rows of a time are at risk at its events
-        later = [np.cumsum(part[::-1])[::-1] for part in np.split(hazard, first[1:])]
         expected = np.zeros(len(y))
-        expected[rows] = risk * np.concatenate(later)
+        expected[rows] = risk * add_up_later(hazard)
         slope = expected - np.where(y > 0, weight, 0)
 
-        def eliminate(features: np.ndarray) -> np.ndarray:
-            has_event = events > 0
-            means = add_up(features[:, rows] * risk)[:, last_of_time[has_event]] / risk_of_time[has_event]
-            return means * np.sqrt(events[has_event])
+        has_event = events > 0
+        last_of_event = last_of_time[has_event]
+        risk_of_event = risk_of_time[has_event]
+        root = np.sqrt(events[has_event])
 
-        return LossDerivatives(float(event_weight @ (log_risk - prediction[rows])), slope, expected, eliminate)
+        def eliminate(features: np.ndarray) -> np.ndarray:
+            return add_up(features[:, rows] * risk)[:, last_of_event] / risk_of_event * root
+
+        def restore(of_events: np.ndarray) -> np.ndarray:
+            shares = np.zeros(len(rows))
+            shares[last_of_event] = of_events * root / risk_of_event
+            restored = np.zeros(len(y))
+            restored[rows] = risk * add_up_later(shares)
+            return restored
+
+        loss = float(event_weight @ (log_risk - prediction[rows]))
+        return LossDerivatives(loss, slope, expected, eliminate, restore)
 
     def curvature(self, features, outputs, weight=None, y=None):
         """Return bounds on the eigenvalues of the Hessian of a client's loss: a mean of covariances in risk sets.

@@ -292,12 +292,21 @@ class LossDerivatives(NamedTuple):
         loss: the sum.
         slope, curvature: (n,).
         eliminate: maps features (k, n) to U (k, g); None: U = 0.
+        restore: the transpose of ``eliminate``, maps (g,) to (n,).
     """
 
     loss: float
     slope: np.ndarray
     curvature: np.ndarray
     eliminate: Callable[[np.ndarray], np.ndarray] | None = None
+    restore: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def multiply(self, direction: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return the product of the Hessian in the predictions with a direction."""
+        product = self.curvature * direction
+        if self.eliminate is None or self.restore is None:
+            return product
+        return product - self.restore(self.eliminate(direction[None])[0])
 
 
 class Margins(NamedTuple):
@@ -402,7 +411,10 @@ class LinearModel(Objective):
         def eliminate(features: np.ndarray) -> np.ndarray:
             return np.add.reduceat(features * curvature, first, axis=1) / root
 
-        return LossDerivatives(float(weight @ loss), weight * slope, curvature, eliminate)
+        def restore(of_clients: np.ndarray) -> np.ndarray:
+            return curvature * np.repeat(of_clients / root, np.diff(first, append=len(client)))
+
+        return LossDerivatives(float(weight @ loss), weight * slope, curvature, eliminate, restore)
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()

@@ -5,18 +5,18 @@ before, as in Friedman, Hastie and Tibshirani (J. Stat. Softw. 2010), with the f
 keeps (Tibshirani et al., J. R. Stat. Soc. B 2012). Features left out whose optimality condition fails then join them.
 A step goes to the minimum of a quadratic model of F plus psi (Lee, Sun and Saunders, SIAM J. Optim. 2014), which
 ``SignSearch`` finds. The gradient of the model is exact, and its Hessian may be that of an earlier point, since a
-Hessian costs as much as many steps. Sparse rows stay sparse: only matrices of the working features are dense.
+Hessian costs as much as many steps. Of sparse or many features no Hessian is formed: its products with vectors are
+computed from the rows, and a step goes only near the minimum of the model.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.system.files import check_interrupted
@@ -27,10 +27,11 @@ from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
-from fcorun.methods.problem.sign_search import CautiousSignSearch, CholeskySignSearch, SignSearch, add_to_diagonal
+from fcorun.methods.problem.row_products import RowHessian, SparseFeatures
+from fcorun.methods.problem.sign_search import CautiousSignSearch, ProductSignSearch, SignSearch, add_to_diagonal
 
-MAX_WORKING = 1024  # features; steps with a larger Hessian and its inverse cost more than many gradients
-MAX_WORKING_OF_SPARSE = 4096  # of more sparse features, whose Hessian has fewer products and is factorized instead
+MAX_WORKING = 1024  # dense features that have a Hessian; a larger one and its inverse cost more than many gradients
+MAX_WORKING_OF_WIDE = 4096  # of more features
 _ATTEMPTS = 20  # to reach the tolerance, each with the features that violate their condition
 _MAX_STEPS = 200
 _STEPS_PER_HESSIAN = 8  # cost as much as a Hessian
@@ -39,46 +40,9 @@ _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-14  # of a value, relative to it
 _FEASIBLE = 1e-12  # of the sum of the slopes, relative to the sum of their sizes: that of the best intercept
 _PATH_FACTOR = 1.3  # of l1 on the way to a first minimum; with 2 or more the strong rule leaves no feature out
-_WIDE_PATH_FACTOR = 1.8  # without the strong rule
+_WIDE_PATH_FACTOR = 1.4  # without the strong rule
 _LOOSE = 0.1  # of the loss of the null model: the goal on this way
-_DENSE_FEATURES = 64  # sparse ones that are dense at once
-_SPARSE_FEATURES = 256  # whose products with others are sparse at once
 _may_overflow = np.errstate(over="ignore", invalid="ignore")  # at predictions far away, where the path ends
-
-
-@dataclass(frozen=True, eq=False)
-class SparseFeatures:
-    """The features (p, n) of sparse rows, of which no copy is made: those that are asked for alone are transposed.
-
-    Attributes:
-        rows: the rows, a CSR array.
-        scale: a factor of all features but the intercept.
-        has_intercept: whether the last feature is 1 in all rows.
-    """
-
-    rows: Any
-    scale: float
-    has_intercept: bool
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        n_rows, n_features = self.rows.shape
-        return n_features + self.has_intercept, n_rows
-
-    def __matmul__(self, slope: Float[np.ndarray, " n"]) -> Float[np.ndarray, " p"]:
-        products = self.scale * (self.rows.T @ slope)
-        return np.append(products, slope.sum()) if self.has_intercept else products
-
-    def __getitem__(self, numbers: Int[np.ndarray, " k"]) -> Any:
-        """Return the features of these numbers as a CSR array (k, n); an intercept is the first of them."""
-        n_rows, n_features = self.rows.shape
-        is_weight = numbers < n_features
-        features = sparse.csr_array(self.rows[:, numbers[is_weight]].T)
-        if self.scale != 1:
-            features *= self.scale
-        if is_weight.all():
-            return features
-        return sparse.vstack([sparse.csr_array(np.ones((1, n_rows))), features], format="csr")
 
 
 class PathRows(NamedTuple):
@@ -179,11 +143,11 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     """Yield the minimum of each of the problems, which differ in the numbers of psi alone.
 
     A point is certified if its ``excess`` is at most ``tolerance`` times the objective of the model without features.
-    The path ends early where more than ``MAX_WORKING`` features may be nonzero, or ``MAX_WORKING_OF_SPARSE`` of more
-    sparse ones, or the point or its loss is not finite: the problems left have no points.
+    The path ends early where more than ``MAX_WORKING_OF_WIDE`` features may be nonzero, or the point or its loss is not
+    finite: the problems left have no points.
     Call and consume this generator under ``jax.enable_x64(True)``.
     """
-    state = _PathState.of_problem(problems[0], batch, tolerance)
+    state = _start_path(problems[0], batch, tolerance)
     for problem in problems:
         excess = state.find_minimum(WeightedPenalty.of_problem(problem, batch.x.shape[1]))
         if excess is None:
@@ -210,7 +174,8 @@ def solve_rows(
     The first minimum is approached along a path of its own: from 0 it takes several times as long where few of many
     features remain.
     """
-    state = _PathState(objective, rows, has_intercept, tolerance, CautiousSignSearch)
+    state_class = _WidePathState if _is_wide(rows) else _CautiousPathState
+    state = state_class(objective, rows, has_intercept, tolerance)
     state.approach(penalties[0])
     for penalty in penalties:
         excess = state.find_minimum(penalty)
@@ -235,7 +200,7 @@ def minimize(
     start = None
     n_steps = 0
     if has_path_solver(problem, batch):
-        state = _PathState.of_problem(problem, batch, tolerance)
+        state = _start_path(problem, batch, tolerance)
         penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
         if penalty.can_be_certified(state.has_intercept):
             null_model = state.describe(problem, penalty, state.bound_excess(penalty, state.full_gradient()))
@@ -264,32 +229,22 @@ class _PathState:
         goal: the excess at which a point is certified.
         l1: that of the last penalty, (p,); None before the first.
         n_steps: the number of steps so far.
-        is_wide: whether there are more sparse features than ``MAX_WORKING``; fewer take the way of dense ones.
-        max_working: the largest number of working features.
-        search_class: the kind of search for the minimum of a quadratic model.
     """
 
+    search_class: type[SignSearch] = SignSearch
+    path_factor = _PATH_FACTOR
+
     @_may_overflow
-    def __init__(
-        self,
-        objective: LinearModel,
-        rows: PathRows,
-        has_intercept: bool,
-        tolerance: float,
-        search_class: type[SignSearch] | None = None,
-    ):
+    def __init__(self, objective: LinearModel, rows: PathRows, has_intercept: bool, tolerance: float):
         self.objective = objective
         self.rows = rows
-        self.is_wide = isinstance(rows.x, SparseFeatures) and rows.x.shape[0] > MAX_WORKING
-        self.max_working = MAX_WORKING_OF_SPARSE if self.is_wide else MAX_WORKING
-        self.search_class = search_class or (CholeskySignSearch if self.is_wide else SignSearch)
         self.has_intercept = has_intercept
         self.theta = np.zeros(rows.x.shape[0])
         self.is_working = np.zeros(rows.x.shape[0], bool)
         if has_intercept:
             self.is_working[-1] = True
         self.working = np.flatnonzero(self.is_working)
-        self.design = rows.x[self.working]
+        self.design: Any = rows.x[self.working]
         self._differentiated: LossDerivatives | None = None
         self._fit_intercept()
         self._refresh()
@@ -297,12 +252,6 @@ class _PathState:
         self.goal = max(tolerance * self.scale, np.finfo(float).tiny)
         self.l1: np.ndarray | None = None
         self.n_steps = 0
-
-    @classmethod
-    def of_problem(cls, problem: Problem, batch: Batch, tolerance: float) -> "_PathState":
-        """Return the null model of a problem for which ``has_path_solver`` is true."""
-        assert isinstance(problem.objective, LinearModel)
-        return cls(problem.objective, PathRows.of_batch(problem, batch), "bias" in problem.shapes, tolerance)
 
     def parameters(self, problem: Problem) -> Vector:
         """Return the point as parameters of a problem."""
@@ -340,18 +289,11 @@ class _PathState:
 
     @_may_overflow
     def find_minimum(self, penalty: WeightedPenalty) -> float | None:
-        """Go to the minimum of F + psi; return ``bound_excess`` there, or None where the path ends.
-
-        Many sparse features begin without the strong rule: it keeps several times as many as are nonzero, and their
-        Hessian costs far more than the gradients that find the features which are missing.
-        """
-        threshold = penalty.l1
-        if self.l1 is not None and not self.is_wide:
-            threshold = 2 * penalty.l1 - self.l1
+        """Go to the minimum of F + psi; return ``bound_excess`` there, or None where the path ends."""
+        joins = np.abs(self.full_gradient()) >= self._lower_threshold(penalty)
         self.l1 = penalty.l1
-        joins = np.abs(self.full_gradient()) >= threshold
         for _ in range(_ATTEMPTS):
-            if np.count_nonzero(self.is_working | joins) > self.max_working or not self._is_finite:
+            if np.count_nonzero(self.is_working | joins) > MAX_WORKING_OF_WIDE or not self._is_finite:
                 return None
             self.add_features(joins)
             has_converged = self.minimize(penalty)
@@ -362,13 +304,13 @@ class _PathState:
                 break
         return excess if self._is_finite else None
 
+    def _lower_threshold(self, penalty: WeightedPenalty) -> Float[np.ndarray, " p"]:
+        """Return the sizes of slopes from which on features join at first: by the strong rule after a first minimum."""
+        return penalty.l1 if self.l1 is None else 2 * penalty.l1 - self.l1
+
     def find_single_minimum(self, penalty: WeightedPenalty) -> float | None:
-        """Do as ``find_minimum`` for a single problem; of many sparse features too many would join at once."""
-        if not self.is_wide:
-            return self.find_minimum(penalty)
-        with threadpool_limits(1):  # so long vectors have threads of BLAS, which cost five times what they compute
-            self.approach(penalty)
-            return self.find_minimum(penalty)
+        """Do as ``find_minimum`` for a single problem."""
+        return self.find_minimum(penalty)
 
     @_may_overflow
     def approach(self, penalty: WeightedPenalty) -> None:
@@ -377,9 +319,8 @@ class _PathState:
         factor = np.max(np.abs(self.full_gradient()[has_l1]) / penalty.l1[has_l1], initial=1.0)
         goal = self.goal
         self.goal = max(goal, _LOOSE * self.scale)
-        step = _WIDE_PATH_FACTOR if self.is_wide else _PATH_FACTOR
-        for k in range(int(np.log(factor) / np.log(step)), 0, -1):
-            if self.find_minimum(penalty._replace(l1=step**k * penalty.l1)) is None:
+        for k in range(int(np.log(factor) / np.log(self.path_factor)), 0, -1):
+            if self.find_minimum(penalty._replace(l1=self.path_factor**k * penalty.l1)) is None:
                 break
         self.goal = goal
 
@@ -403,27 +344,16 @@ class _PathState:
         hessian[known:, :] = columns.T
         self.hessian = hessian
 
-    def _multiply(self, features: Any) -> Float[np.ndarray, "k m"]:
-        """Return the columns of the model's Hessian that belong to some working features (m, n)."""
-        curvature = self.model.curvature
-        if sparse.issparse(features):
-            columns = _multiply_sparse(self.design, features * curvature)
-        elif features.shape[0] == len(self.working):
-            root = features * np.sqrt(curvature)
+    def _multiply(self, features: Float[np.ndarray, "m n"]) -> Float[np.ndarray, "k m"]:
+        """Return the columns of the model's Hessian that belong to some working features."""
+        if features.shape[0] == len(self.working):
+            root = features * np.sqrt(self.model.curvature)
             columns = root @ root.T  # half the work of a product of two matrices
         else:
-            columns = self.design @ (features * curvature).T
+            columns = self.design @ (features * self.model.curvature).T
         if self.model.eliminate is not None:
-            columns -= self._eliminate(self.design) @ self._eliminate(features).T
+            columns -= self.model.eliminate(self.design) @ self.model.eliminate(features).T
         return columns
-
-    def _eliminate(self, features: Any) -> Float[np.ndarray, "m g"]:
-        """Return ``eliminate`` of some features, of which few are dense at once."""
-        assert self.model.eliminate is not None
-        if not sparse.issparse(features):
-            return self.model.eliminate(features)
-        starts = range(0, max(features.shape[0], 1), _DENSE_FEATURES)
-        return np.concatenate([self.model.eliminate(_densify(features[k : k + _DENSE_FEATURES])) for k in starts])
 
     def minimize(self, penalty: WeightedPenalty) -> bool:
         """Minimize F + psi over the working features; return whether the excess among them has reached the goal."""
@@ -447,7 +377,7 @@ class _PathState:
                 self._refresh()
                 is_fresh = True
             if search is None:
-                search = self.search_class(add_to_diagonal(self.hessian, ridge), l1)
+                search = self._make_search(ridge, l1)
             last_excess = excess
             gradient = slopes + ridge * point
             move = search.minimize(search.matrix @ point - gradient, point) - point
@@ -483,6 +413,10 @@ class _PathState:
         """Make the quadratic model that of the point."""
         self.model = self.derivatives
         self.hessian = self._multiply(self.design)
+
+    def _make_search(self, ridge: Float[np.ndarray, " k"], l1: Float[np.ndarray, " k"]) -> SignSearch:
+        """Return a search for the minimum of the quadratic model plus the penalty of the working features."""
+        return self.search_class(add_to_diagonal(self.hessian, ridge), l1)
 
     def _step(self, penalty: WeightedPenalty, move: np.ndarray, decrease: float) -> bool:
         """Go along ``move`` until F + psi is low enough by Armijo's rule; return False where it is nowhere.
@@ -560,14 +494,54 @@ class _PathState:
         return float(psi + slopes @ point + of_ridge + violation * most_psi)
 
 
-def _multiply_sparse(left: Any, right: Any) -> Float[np.ndarray, "k m"]:
-    """Return the dense product of sparse features (k, n) with the transpose of others (m, n), of which few at once."""
-    product = np.empty((left.shape[0], right.shape[0]))
-    for first in range(0, right.shape[0], _SPARSE_FEATURES):
-        part = slice(first, first + _SPARSE_FEATURES)
-        product[:, part] = (left @ right[part].T).toarray()
-    return product
+class _CautiousPathState(_PathState):
+    """A path whose searches are cautious."""
+
+    search_class = CautiousSignSearch
 
 
-def _densify(matrix: Any) -> Float[np.ndarray, "k m"]:
-    return matrix.toarray() if sparse.issparse(matrix) else matrix
+class _WidePathState(_PathState):
+    """A path of sparse or many features, whose Hessian is known by its products alone and is always that of the point.
+
+    The working features are in the order of their numbers. Each problem begins without the strong rule: it keeps
+    several times as many features as are nonzero, and their steps cost more than the gradients that find missing ones.
+    """
+
+    path_factor = _WIDE_PATH_FACTOR
+
+    def _lower_threshold(self, penalty: WeightedPenalty) -> Float[np.ndarray, " p"]:
+        return penalty.l1
+
+    def find_single_minimum(self, penalty: WeightedPenalty) -> float | None:
+        """Do as ``find_minimum`` for a single problem, of which too many features would join at once."""
+        with threadpool_limits(1):  # so long vectors have threads of BLAS, which cost five times what they compute
+            self.approach(penalty)
+            return self.find_minimum(penalty)
+
+    def add_features(self, joins: Bool[np.ndarray, " p"]) -> None:
+        """Add features to the working ones."""
+        if (joins & ~self.is_working).any():
+            self.is_working |= joins
+            self.working = np.flatnonzero(self.is_working)
+            self.design = self.rows.x[self.working]
+
+    def _needs_hessian(self, excess: float, last_excess: float) -> bool:
+        return True
+
+    def _refresh(self) -> None:
+        self.model = self.derivatives
+
+    def _make_search(self, ridge: Float[np.ndarray, " k"], l1: Float[np.ndarray, " k"]) -> SignSearch:
+        return ProductSignSearch(RowHessian.at_point(self.design, self.model, ridge), l1)
+
+
+def _is_wide(rows: PathRows) -> bool:
+    return isinstance(rows.x, SparseFeatures) or len(rows.x) > MAX_WORKING
+
+
+def _start_path(problem: Problem, batch: Batch, tolerance: float) -> _PathState:
+    """Return the null model of a problem for which ``has_path_solver`` is true."""
+    assert isinstance(problem.objective, LinearModel)
+    rows = PathRows.of_batch(problem, batch)
+    state_class = _WidePathState if _is_wide(rows) else _PathState
+    return state_class(problem.objective, rows, "bias" in problem.shapes, tolerance)
