@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ from fcorun.reports.run_table import (
     SEED_KEYS,
     DataFrame,
     RunTable,
-    asks_for_privacy,
-    draws_the_world,
     is_number,
 )
 
@@ -79,8 +77,7 @@ def build_table(
     summaries = [record.summary_or_empty for record in records]
     metrics = from_summaries(summaries)
     varied = find_varied_keys(configs)
-    worlds = [key for key in varied if draws_the_world(key)]
-    conditions = tuple(dict.fromkeys((*(conditions or ()), *worlds, *_find_private_keys(varied, configs, summaries))))
+    conditions = tuple(dict.fromkeys((*(conditions or ()), *_find_own_conditions(varied, configs, summaries))))
     rounds = "rounds_done" if "rounds" in varied else "rounds"
     rows: list[dict[str, Any]] = []
     measured: dict[str, None] = {}
@@ -127,15 +124,36 @@ def build_table(
     return runs
 
 
-def _find_private_keys(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
-    """Return the varied keys that ask for privacy, or by which private runs alike in others end at another epsilon.
+def _asks_for_privacy(key: str, choices: Collection[str]) -> bool:
+    """Return whether a key says how private a run must be, of which less is always better for the model.
+
+    ``choices`` are the fields of the mechanisms that do not, ``Privacy.choices``.
+    """
+    section, _, field_name = key.partition(".")
+    return section == "privacy" and field_name not in choices
+
+
+def _draws_the_world(key: str) -> bool:
+    """Return whether a key is the seed of a clock, of a graph or of another part that is no algorithm and no data.
+
+    Its values draw other worlds, of which the luckiest is no choice.
+    """
+    section, _, field_name = key.partition(".")
+    return field_name == "seed" and section not in ("algo", "data")
+
+
+def _find_own_conditions(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
+    """Return the varied keys that are conditions by themselves.
+
+    They ask for privacy, are seeds of the world, or are such that private runs alike in all others end at another
+    epsilon.
 
     Runs that met a target or diverged have spent less, by their own numbers: they do not count.
     """
     choices: set[str] = set()
     for summary in summaries:
         choices.update(map(str, (summary.get("privacy") or {}).get("choices", ())))
-    found = [key for key in varied if asks_for_privacy(key, choices)]
+    found = [key for key in varied if _draws_the_world(key) or _asks_for_privacy(key, choices)]
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):

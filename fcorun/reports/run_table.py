@@ -1,7 +1,7 @@
 """A table of runs, one a row; its points, with a band over seeds; and the best point of each algorithm."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -37,24 +37,6 @@ ROUNDING_TOLERANCE = 1e-6  # relative; values that differ by less are equal
 DataFrame = Any
 
 
-def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
-    """Return whether a key says how private a run must be, of which less is always better for the model.
-
-    ``choices`` are the fields of the mechanisms that do not, ``Privacy.choices``.
-    """
-    section, _, field_name = key.partition(".")
-    return section == "privacy" and field_name not in choices
-
-
-def draws_the_world(key: str) -> bool:
-    """Return whether a key is the seed of a clock, of a graph or of another part that is no algorithm and no data.
-
-    Its values draw other worlds, of which the luckiest is no choice.
-    """
-    section, _, field_name = key.partition(".")
-    return field_name == "seed" and section not in ("algo", "data")
-
-
 def changes_function(key: str, metric: str, metrics: MetricCatalogue = CATALOGUE) -> bool:
     """Return whether a key changes the function which a metric evaluates, so that its values do not compare.
 
@@ -86,7 +68,7 @@ class RunTable:
         cap: the bytes of uploads at which methods are compared; None: at the ends of their runs. With a cap, tail
             averages are the values at the last evaluation under it (``fcorun.reports.byte_cap``).
         conditions: the keys that a sweep has called conditions, of the world and not of a method, and the varied keys
-            that are by themselves (``asks_for_privacy``, ``draws_the_world``): no point is chosen among their values.
+            that are by themselves, as of privacy: no point is chosen among their values.
         seeds_of_data: by data set, the keys of seeds that vary among all runs on it, from cohorts to data: the last one
             makes independent repetitions, also where a method has lost all runs but those of one value.
     """
