@@ -221,3 +221,13 @@ def test_kinds_are_classes_and_not_texts_that_are_compared():
     found = {(kind, place) for kind, pattern in compared.items() for place, text in texts.items()
              if re.search(pattern, text)}  # fmt: skip
     assert found == {("message", "experiment/tracker.py")}  # the column "round" of metrics
+
+
+def test_nobody_asks_for_the_kind_of_the_features_of_rows():
+    """Require that callers use the operations of data/rows/features.py, which each kind does in its own way."""
+    kinds = "KindOfFeatures|NeverDense|(Disk|Host|Sparse)Matrix|(Sparse|Compressed|Padded)Rows"
+    question = re.compile(rf"\bis(instance|subclass)\(.*({kinds})|\bis_sparse\b")
+    asking = {str(path.relative_to(HOUSE)) for path in FILES if question.search(path.read_text(encoding="utf-8"))}
+    own_layout = "methods/problem/path_solver"
+    assert "data/rows/rows.py" in asking
+    assert [place for place in asking if not place.startswith(("data/rows/", own_layout))] == []

@@ -1,8 +1,7 @@
 """The rows of all clients on the device, and the layout of a cohort's rows for their computation there."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -11,12 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int
 
-from fcorun.base.errors import UserError
-from fcorun.base.system.machine import compute_policy, empty_aligned
+from fcorun.base.system.machine import compute_policy
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.features import refuse_overflow, to_device
 from fcorun.data.rows.rows import Rows
-from fcorun.data.rows.sparse_matrix import SparseMatrix
-from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.engine.clients import CohortFunction, chunk_width, chunked, in_size_classes
 from fcorun.engine.schedule import Schedule
 from fcorun.methods.algorithms.algorithm import Algorithm, Traits
@@ -68,7 +65,7 @@ class SubsetView(NamedTuple):
     """A data set whose rows are a subset of rows on the device, which it shares with other subsets.
 
     Attributes:
-        x, y: all rows on the device, (N, d), dense or ``CompressedRows``, and (N,).
+        x, y: all rows on the device, (N, d), dense or sparse, and (N,).
         train_rows, validation_rows: the indices of the subset's rows, (N',) and (V,).
         max_client_rows: the largest number of rows of each client, (M,), in any subset that shares a program.
     """
@@ -103,58 +100,23 @@ class DeviceRows(NamedTuple):
         return self._replace(client_rows=self.client_rows[size_class.clients, : size_class.length])
 
 
-def to_device(x: Any, dtype, offsets: np.ndarray | None = None) -> Any:
-    """Put examples on the device in the run's precision; integers of at most two bytes keep their type.
-
-    ``offsets`` are those of ``compress_rows``. Uses ``device_put``, since ``jnp.asarray`` may compile a program for
-    each new shape. Raises UserError for numbers that exceed the precision.
-    """
-    if isinstance(x, SparseMatrix):
-        with _refuse_overflow("features"):
-            return compress_rows(x, dtype, offsets)
-    if x.dtype == device_dtype(x.dtype, dtype):
-        return jax.device_put(x)
-    converted = empty_aligned(x.shape, dtype)
-    with _refuse_overflow("features"):
-        np.copyto(converted, x, casting="unsafe")
-    return jax.device_put(converted)
-
-
 def targets_to_device(data: FederatedData, y: np.ndarray, dtype) -> jax.Array:
     """Put targets on the device, as numbers of the type that their task has there.
 
     Raises UserError as ``to_device``.
     """
-    with _refuse_overflow("targets"):
+    with refuse_overflow("targets"):
         converted = y.astype(data.target_task.target_dtype(dtype))
     return jax.device_put(converted)
-
-
-@contextmanager
-def _refuse_overflow(values: str) -> Iterator[None]:
-    """Raise UserError if a cast of ``values`` to float32 overflows within the context."""
-    try:
-        with np.errstate(over="raise"):
-            yield
-    except FloatingPointError as error:
-        raise UserError(f"data: some {values} exceed 3.4e38, the largest number of float32: give "
-                        "`precision=float64`, or mend them") from error  # fmt: skip
 
 
 def first_row(data: FederatedData, dtype) -> tuple[Any, jax.Array]:
     """Put x and y of this host's first training row on the device, zeros where no row is here."""
     first = data.train.local.take(slice(1))
     x, y = first.x, first.y
-    if data.train.streamed:
-        x = x.read()
     if not len(y):
         x, y = np.zeros((1, *x.shape[1:]), x.dtype), np.zeros(1, y.dtype)
     return to_device(x, dtype), targets_to_device(data, y, dtype)
-
-
-def device_dtype(stored: np.dtype, dtype) -> np.dtype:
-    """Return the type on the device of examples of a stored type."""
-    return stored if stored.kind in "bui" and stored.itemsize <= 2 else np.dtype(dtype)
 
 
 def row_extras(rows: Rows) -> dict[str, np.ndarray]:

@@ -12,8 +12,9 @@ from jaxtyping import Array, Float, Shaped
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import PERSONAL_PREFIX, QUANTILE_SUFFIXES, RANKING_METRICS
 from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.features import to_device
 from fcorun.data.rows.row_groups import Ranking, RowGroups
-from fcorun.engine.device_rows import SubsetView, client_row_table, row_extras, scatter, targets_to_device, to_device
+from fcorun.engine.device_rows import SubsetView, client_row_table, row_extras, scatter, targets_to_device
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.problem.duality_gap import pooled_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector

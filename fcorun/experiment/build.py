@@ -30,7 +30,7 @@ from fcorun.engine.evaluate import Evaluation, why_unranked
 from fcorun.engine.federation import Federation
 from fcorun.engine.schedule import ClientTimes, Schedule
 from fcorun.experiment.classifiers import check_threshold
-from fcorun.experiment.dense_rows import check_sparse_rows
+from fcorun.experiment.dense_rows import check_dense_rows
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.linear_fits import check_rows_of_linear_fit
 from fcorun.experiment.requirements import (
@@ -60,8 +60,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
         shard = choose_shard(experiment) if current_hosts() else (0, 1)
         data = load_dataset(experiment.data, experiment.fingerprint, experiment.settings.memory, *shard)
     check_data(experiment, data)
-    if data.train.is_sparse:
-        check_sparse_rows(experiment)
+    check_dense_rows(experiment, data.train.why_not_dense)
     check_threshold(experiment, data, experiment.settings.threshold)
     if data.train.streamed:
         check_rows_on_disk(experiment, data, build_schedule(experiment, data), build_problem(experiment, data))

@@ -139,7 +139,7 @@ def _find_separation_of(
 ) -> Separation | None:
     """Return the separation by the features that nothing penalizes; None also of rows not in memory, or sparse."""
     train = data.train
-    if not len(unpenalized) or not experiment.has_shared_model or train.why_not_in_memory or train.is_sparse:
+    if not len(unpenalized) or not experiment.has_shared_model or train.why_not_in_memory or train.why_not_dense:
         return None
     present = train.objective_weights(experiment.settings.client_weighting) > 0
     x = train.x[present][:, unpenalized]
@@ -186,7 +186,7 @@ def _describe_separating_feature(data: FederatedData, columns: Int[np.ndarray, "
     tied if they have a value of both classes. Rows that are not in memory, or sparse, are not searched.
     """
     train = data.train
-    if len(data.classes) != 2 or train.why_not_in_memory or train.is_sparse or len(np.unique(train.y)) < 2:
+    if len(data.classes) != 2 or train.why_not_in_memory or train.why_not_dense or len(np.unique(train.y)) < 2:
         return []
     x = train.x
     is_second = train.y[:, None] == 1

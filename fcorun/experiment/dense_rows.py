@@ -1,14 +1,15 @@
 """Refusals of what needs dense rows, where rows are sparse."""
 
 from fcorun.base.errors import UserError
-from fcorun.data.rows.sparse_matrix import DENSE_CURE
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.objective import is_linear_model
 
 
-def check_sparse_rows(experiment: PreparedExperiment) -> None:
-    """Refuse what needs dense rows, for data whose rows are sparse. Raises UserError."""
+def check_dense_rows(experiment: PreparedExperiment, why_not_dense: str) -> None:
+    """Raise UserError for what needs dense rows, unless ``why_not_dense`` of the rows is empty."""
     names = experiment.names
+    if not why_not_dense:
+        return
     if not is_linear_model(type(experiment.objective)):
         reason = f"`objective={names['objective']}` is no linear model: give one, such as `objective=logistic`"
     elif experiment.algo.reads_columns:
@@ -20,4 +21,4 @@ def check_sparse_rows(experiment: PreparedExperiment) -> None:
         reason = f"auto of `algo={names['algo']}` takes bounds on losses that compare a client's rows: give {numbers}"
     else:
         return
-    raise UserError(f"the rows of `data={names['data']}` are sparse, and {reason}; {DENSE_CURE}")
+    raise UserError(f"{reason}; the rows of `data={names['data']}` {why_not_dense}")

@@ -18,7 +18,7 @@ from fcorun.base.errors import word
 from fcorun.base.metrics import IGNORES_PSI, NEAR_OPTIMUM
 from fcorun.base.system.files import Keyed
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.sparse_rows import SparseRows
+from fcorun.data.rows.features import why_not_dense
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_problem, build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
@@ -233,9 +233,7 @@ def _solve_in_closed_form(problem: Problem, batch: Batch) -> float | None:
 
     Returns None for other problems, and for matrices of features that are sparse or too large.
     """
-    if isinstance(batch.x, SparseRows):
-        return None
-    if not isinstance(problem.objective, LeastSquares) or problem.objective.ridge:
+    if why_not_dense(batch.x) or not isinstance(problem.objective, LeastSquares) or problem.objective.ridge:
         return None
     if not isinstance(problem.regularizer, NoRegularizer) or batch.x.size > _MAX_CLOSED_FORM_SIZE:
         return None
@@ -393,7 +391,7 @@ def _advise_on_feature_scales(experiment: PreparedExperiment, data: FederatedDat
 
     The scales of features at sites are not known, and sparse rows are not centred.
     """
-    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites or data.train.is_sparse:
+    if getattr(experiment.data, "standardize", "") != "none" or data.train.stays_at_sites or data.train.why_not_dense:
         return ""
     sizes = np.append(np.sqrt(np.mean(np.square(data.train.x, dtype=np.float64), axis=0)), 1.0)
     if sizes.max() <= _SCALE_RATIO * sizes[sizes > 0].min():

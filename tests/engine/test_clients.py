@@ -9,9 +9,10 @@ import pytest
 from helpers import fails, not_none, ragged, small
 
 from fcorun.base.system.machine import compute_policy, empty_aligned
+from fcorun.data.rows.features import to_device
 from fcorun.engine import device_rows
 from fcorun.engine.clients import chunk_width, chunked, vmapped
-from fcorun.engine.device_rows import SubsetView, split_by_size, targets_to_device, to_device
+from fcorun.engine.device_rows import SubsetView, split_by_size, targets_to_device
 from fcorun.experiment.build import build_engine, load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 

@@ -5,7 +5,7 @@ import pytest
 from helpers import small
 
 from fcorun import compose, run
-from fcorun.engine.evaluate import to_device
+from fcorun.data.rows.features import to_device
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 

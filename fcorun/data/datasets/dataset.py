@@ -16,8 +16,8 @@ from fcorun.base.errors import UserError, first_line
 from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.data.datasets.images import VoxelGrid
-from fcorun.data.rows.rows import Rows, balance_clients, find_nonfinite
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.features import find_nonfinite, keep_columns, varies_within_clients
+from fcorun.data.rows.rows import Rows, balance_clients
 from fcorun.data.tables.column_roles import describe_unweighted
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tables.imputation.training_cells import TrainingCells
@@ -74,14 +74,6 @@ class Features:
     def __repr__(self) -> str:
         names = ", ".join(self.names[:3]) + (", ..." if len(self.names) > 3 else "")
         return f"Features({names or 'without names'})"
-
-
-def varies_within_clients(x: Any, client: np.ndarray) -> np.ndarray:
-    """Return which features of rows (n, d) have two values at a client, (d,); ``client`` (n,) are the rows' clients."""
-    if isinstance(x, SparseMatrix):
-        return np.any([rows.max() != rows.min() for rows in x.split(client)], axis=0)
-    _, first, number = np.unique(client, return_index=True, return_inverse=True)
-    return np.any([column != column[first][number] for column in x.T], axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -142,11 +134,7 @@ class FederatedData:
 
         The differences of equal values are rounding, by which a Newton step would divide.
         """
-        if self.is_informative.all():
-            return x
-        if isinstance(x, SparseMatrix):
-            return x.scale_columns(self.is_informative)
-        return np.where(self.is_informative, x, 0).astype(x.dtype)
+        return x if self.is_informative.all() else keep_columns(x, self.is_informative)
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name}={rows!r}" for name, rows in self.splits.items())

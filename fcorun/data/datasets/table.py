@@ -12,9 +12,7 @@ from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar
 from fcorun.base.system.files import file_digest
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData, shard_for_host
-from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import is_sparse
-from fcorun.data.rows.sparse_matrix import DENSE_CURE
+from fcorun.data.rows.features import why_not_dense, why_not_in_memory
 from fcorun.data.tables.array_files import (
     ARRAY_NAMES,
     HDF5_ENDINGS,
@@ -305,11 +303,9 @@ class Table(Dataset):
             return {name: self.infer_column(series, rows.client) for name, series in rows.frame.items()}
         if rows.encoding is not None:
             if self.splines:
-                if is_sparse(rows.x):
-                    raise UserError("`data.splines` makes curves of dense columns, and the rows are sparse: "
-                                    f"{DENSE_CURE}")  # fmt: skip
-                raise UserError(f"`data.splines` needs rows in memory, and those of {self.path} stay on disk: give "
-                                "`data.resident=true`, or leave `data.splines` out")  # fmt: skip
+                reason = why_not_dense(rows.x) or why_not_in_memory(rows.x)
+                raise UserError("`data.splines` makes curves of dense columns in memory, and the rows of "
+                                f"{self.path} {reason}; or leave `data.splines` out")  # fmt: skip
             return None
         for option, default in _OF_NAMED_FEATURES.items():
             if (getattr(self, option) or default) != default:
@@ -568,7 +564,7 @@ class Table(Dataset):
                                  "nothing is measured on held-out rows; give more, or a list of clients"))  # fmt: skip
         if self.standardize == "scale":
             warnings.append(word(KEEPS_ZEROS))
-        if isinstance(rows.x, DiskMatrix):
+        if why_not_in_memory(rows.x):
             warnings.append(f"the rows, {rows.x.nbytes / 2**30:.3g} GiB, {ON_DISK_WARNING}")
         return tuple(warnings)
 

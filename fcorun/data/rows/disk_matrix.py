@@ -2,24 +2,39 @@
 
 import contextlib
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import read_rows_at
 from fcorun.base.system.machine import free_host_memory
+from fcorun.data.rows import features
+from fcorun.data.rows.features import KindOfFeatures, device_dtype
 
 READ_BYTES = 2**26  # bytes that are read at a time
 _DENSE = 4  # rows at most this far apart on average are read together with the rows between them
 _MAX_SHARE = 0.5  # of the free memory, for rows that are converted to one array
 
 
+class Room(NamedTuple):
+    """The most numbers of features on the device, the same for all rows that one compiled program takes.
+
+    Attributes:
+        total: of all rows that are read together, with those that pad them.
+        of_row, of_part: of one row, and of the rows of a client or of a block.
+    """
+
+    total: int
+    of_row: int
+    of_part: int
+
+
 @dataclass(frozen=True, eq=False)
-class DiskMatrix:
+class DiskMatrix(KindOfFeatures):
     """A matrix (n, d) on disk: rows of a memory map, in any order.
 
     Indexing by rows returns other DiskMatrix; ``read``, ``astype`` and ``np.asarray`` read rows into memory. Reductions
@@ -52,19 +67,8 @@ class DiskMatrix:
         return len(self.indices), self.values.shape[1]
 
     @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def size(self) -> int:
-        return self.shape[0] * self.shape[1]
-
-    @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return len(self.indices)
 
     def __getitem__(self, rows: Any) -> Any:
         """Return a row as an array (d,); DiskMatrix for a slice, a mask or indices; or one column of rows, read."""
@@ -137,6 +141,46 @@ class DiskMatrix:
     def max(self, axis: int = 0) -> np.ndarray:
         """Return the largest value of each column, (d,)."""
         return self._range[1]
+
+    def why_not_in_memory(self) -> str:
+        return "stay on disk: give `data.resident=true` where they fit, or fewer rows"
+
+    def check_centring(self, standardize: str) -> None:
+        if standardize == "per_client":
+            raise UserError("`data.standardize=per_client` needs rows in memory, and these stay on disk: give pooled, "
+                            "or none")  # fmt: skip
+
+    def standardize(self, mean: np.ndarray, factor: np.ndarray) -> "DiskMatrix":
+        return replace(self, shift=mean, factor=factor)
+
+    def find_nonfinite(self) -> np.ndarray | None:
+        if self.dtype.kind != "f" or not len(self) or np.isfinite(self._range).all():
+            return None
+        for block in self.slices():
+            index = features.find_nonfinite(self[block].read())
+            if index is not None:
+                index[0] += block.start
+                return index
+        return None
+
+    def sorted_blocks(self, client: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        order = self.file_order()
+        for block in self.slices():
+            rows = np.sort(order[block])
+            yield self[rows].read(), client[rows]
+
+    def to_device(self, dtype: Any, offsets: np.ndarray | None = None) -> Any:
+        return features.to_device(self.astype(self.dtype), dtype, offsets)
+
+    def read_padded(self, is_row: np.ndarray, dtype: Any, allocate: Callable[..., np.ndarray], room: Room) -> Any:
+        """Read the rows into those rows for the device that the mask ``is_row`` has; others are zeros.
+
+        ``allocate`` returns an array of a shape and type, with arbitrary content.
+        """
+        array = allocate((len(is_row), self.shape[1]), device_dtype(self.dtype, dtype))
+        array[~is_row] = 0
+        self.read_into(array, np.flatnonzero(is_row))
+        return array
 
 
 def release_pages(values: Any) -> None:

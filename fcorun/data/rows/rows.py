@@ -11,18 +11,17 @@ from jaxtyping import Float, Int
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import empty_aligned
+from fcorun.data.rows import features
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.sparse_disk_matrix import SparseDiskMatrix
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.features import KindOfFeatures, operation
 
-_BLOCK = 2**14  # rows that are checked together
 _CACHE_BYTES = 2**20  # of a core, for columns that are summed together
 StoreRows = Callable[[int, np.ndarray], None]  # stores the rows (n_m, d) of the client of a number
 ColumnSums = Float[np.ndarray, "M d"]
 
 
 @dataclass(frozen=True, eq=False)
-class HostMatrix:
+class HostMatrix(KindOfFeatures):
     """A matrix (n, d), sharded by client over several hosts, of which this host stores the rows of its own clients.
 
     Indexing returns stored rows. Raises UserError where a requested row is stored by another host.
@@ -74,10 +73,6 @@ class HostMatrix:
         return len(self), *self.values.shape[1:]
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
     def nbytes(self) -> int:
         """Return the bytes of this host's rows."""
         return self.values.nbytes
@@ -105,6 +100,15 @@ class HostMatrix:
         values = np.asarray(self[:])
         return values if dtype is None else values.astype(dtype, copy=False)
 
+    def why_not_in_memory(self) -> str:
+        return features.why_not_in_memory(self.values) or "belong to several hosts: give `hosts.rows=all`"
+
+    def find_nonfinite(self) -> np.ndarray | None:
+        index = features.find_nonfinite(self.values)
+        if index is not None:
+            index[0] += self.row_range.start
+        return index
+
     def align(self, values: np.ndarray) -> np.ndarray:
         """Return the entries of ``values`` (n, ...) that belong to this host's rows, padded as ``self.values`` is."""
         aligned = np.zeros((len(self.values), *values.shape[1:]), values.dtype)
@@ -116,13 +120,12 @@ class HostMatrix:
 class Rows:
     """N rows: features, targets, and optional columns, each (N,) or None.
 
-    The class of ``x`` says where the features are. All other columns are in memory, on every host for all rows. Methods
-    and properties answer what a computation needs to know, so that callers need not ask for the class.
+    The features are of one of a few kinds, of which callers do not ask: methods, properties and the functions of
+    ``fcorun.data.rows.features`` answer what a computation needs to know. All other columns are in memory, on every
+    host for all rows.
 
     Attributes:
-        x: features, (N, d), any real dtype; kept as stored and cast batch by batch. An array in memory; rows on disk, a
-            ``DiskMatrix``; those of a host's clients, a ``HostMatrix``; sparse ones, a ``SparseMatrix`` or a
-            ``SparseDiskMatrix``.
+        x: features, (N, d), any real dtype; kept as stored and cast batch by batch.
         y: targets, (N,): real numbers for a regression, class indices 0..k-1 (int32) otherwise.
             ``Rows`` also takes y with columns, (N, k).
         client: the number of each row's client, -1 for none; None: unknown. Training rows are sorted by client.
@@ -232,21 +235,19 @@ class Rows:
     # -- where the features are
 
     @property
-    def is_sparse(self) -> bool:
-        """Return whether the zeros of the features are not stored."""
-        return is_sparse(self.x)
+    def why_not_dense(self) -> str:
+        """Return why the features cannot be a dense array, and advice; empty if they can."""
+        return features.why_not_dense(self.x)
 
     @property
     def numbers_per_row(self) -> int:
         """Return how many numbers the features of a row take in a minibatch: of sparse rows those of the widest row."""
-        return 2 * self.x.width if self.is_sparse else int(np.prod(self.x.shape[1:]))
+        return features.numbers_per_row(self.x)
 
     @property
     def most_numbers_of_client(self) -> int:
-        """Return how many numbers the features of the largest client on disk take."""
-        if self.is_sparse:
-            return 2 * self.x.most_nonzeros(self.offsets[:-1])
-        return int(self.sizes.max()) * self.numbers_per_row
+        """Return how many numbers the features of the largest client take."""
+        return features.most_numbers(self.x, self.offsets)
 
     @property
     def streamed(self) -> bool:
@@ -267,9 +268,7 @@ class Rows:
     @property
     def why_not_in_memory(self) -> str:
         """Return why this process does not have the rows of all clients in memory, and advice; empty if it does."""
-        if self.streamed:
-            return "stay on disk: give `data.resident=true` where they fit, or fewer rows"
-        return "belong to several hosts: give `hosts.rows=all`" if self.n_hosts > 1 else ""
+        return features.why_not_in_memory(self.x)
 
     @property
     def local(self) -> "Rows":
@@ -297,7 +296,7 @@ class Rows:
 
     def can_be_sharded(self, n_hosts: int) -> bool:
         """Return whether the rows can be sharded by client over so many hosts, more than one."""
-        return 1 < n_hosts <= self.n_clients and not self.is_sparse
+        return 1 < n_hosts <= self.n_clients and not self.why_not_dense
 
     def shard(self, bounds: np.ndarray, host: int, in_memory: bool) -> "Rows":
         """Return these rows with the features of the rows ``bounds[host]:bounds[host + 1]`` alone.
@@ -450,32 +449,6 @@ def renumber_clients(client: np.ndarray, is_training: np.ndarray) -> tuple[np.nd
     return new_numbers[client], trained, others
 
 
-def is_sparse(x: Any) -> bool:
-    """Return whether the zeros of features are not stored."""
-    return isinstance(x, (SparseMatrix, SparseDiskMatrix))
-
-
-def find_nonfinite(values: Any) -> np.ndarray | None:
-    """Return the index of the first entry of features or targets that is NaN or infinite, or None."""
-    if is_sparse(values):
-        return values.find_nonfinite()
-    if values.dtype.kind != "f":
-        return None
-    position = 0
-    if isinstance(values, HostMatrix):
-        position = values.row_range.start
-        values = values.values
-    if isinstance(values, DiskMatrix) and len(values) and np.isfinite([values.min(), values.max()]).all():
-        return None
-    for first in range(0, len(values), _BLOCK):
-        nonfinite = np.argwhere(~np.isfinite(np.asarray(values[first : first + _BLOCK])))
-        if len(nonfinite):
-            index = nonfinite[0]
-            index[0] += position + first
-            return index
-    return None
-
-
 # Sums of columns by client. A pooled table and sites whose rows stay apart call the same functions, with the clients in
 # the same order, so that both compute the same numbers to the last bit.
 
@@ -496,7 +469,7 @@ def sum_columns_by_client(
     n_clients = int(client[-1]) + 1 if len(client) else 0
     sums = np.zeros((n_clients, x.shape[1]))
     with np.errstate(invalid="ignore", over="ignore"):  # callers report values that are not finite
-        for rows, owners in _blocks(x, client):
+        for rows, owners in sorted_blocks(x, client):
             first = np.flatnonzero(np.diff(owners, prepend=-1))
             n_columns = max(1, _CACHE_BYTES // (8 * len(rows)))  # of float64, which fit into the cache of a core
             for start in range(0, rows.shape[1], n_columns):
@@ -531,13 +504,15 @@ def deviation_from_sums(
     return np.where((variance > rounding) & (deviation > np.finfo(float).tiny), deviation, 0.0)
 
 
-def _blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+@operation
+def moments(x: Any, client: Int[np.ndarray, " N"]) -> tuple[Float[np.ndarray, " d"], ColumnSums]:
+    """Return the mean of each column, (d,), and its sums of squared deviations, (M, d) or, of all rows, (1, d)."""
+    mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
+    return mean, sum_columns_by_client(x, client, around=mean)
+
+
+@operation
+def sorted_blocks(x: Any, client: Int[np.ndarray, " N"]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield blocks of rows sorted by client, and the clients of these rows; rows on disk in the order of the file."""
-    if not isinstance(x, DiskMatrix):
-        if len(x):
-            yield x, client
-        return
-    order = x.file_order()
-    for block in x.slices():
-        rows = np.sort(order[block])
-        yield x[rows].read(), client[rows]
+    if len(x):
+        yield x, client

@@ -1,24 +1,25 @@
 """A matrix of sparse rows that stay in a file larger than memory, and are read when a computation needs them."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.base.errors import UserError
-from fcorun.data.rows.disk_matrix import DiskMatrix, release_pages
-from fcorun.data.rows.sparse_matrix import SparseMatrix, explain_dense_rows
+from fcorun.data.rows.disk_matrix import DiskMatrix, Room, release_pages
+from fcorun.data.rows.never_dense import NeverDense
+from fcorun.data.rows.sparse_matrix import NUMBERS_PER_NONZERO, SparseMatrix
 
 NONZERO = np.dtype([("column", np.int32), ("value", np.float64)])
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class SparseDiskMatrix(DiskMatrix):
+class SparseDiskMatrix(NeverDense, DiskMatrix):
     """A matrix (n, d) on disk in CSR: rows of a memory map of nonzeros, in any order.
 
-    ``read`` and ``astype`` read rows into memory, as a SparseMatrix. No method makes them dense.
+    ``read`` and ``astype`` read rows into memory, as a SparseMatrix.
 
     Attributes:
         values: the memory map, (z,), of NONZERO; columns increase within each row, and values are finite.
@@ -49,18 +50,12 @@ class SparseDiskMatrix(DiskMatrix):
         """The number of nonzeros of each row."""
         return self.bounds[self.indices + 1] - self.bounds[self.indices]
 
-    @cached_property
-    def width(self) -> int:
-        """Return the number of nonzeros of the row that has most, at least 1."""
-        return max(1, int(self._lengths.max(initial=0)))
+    def numbers_per_row(self) -> int:
+        return NUMBERS_PER_NONZERO * max(1, int(self._lengths.max(initial=0)))
 
-    def most_nonzeros(self, starts: Int[np.ndarray, " k"]) -> int:
-        """Return the largest number of nonzeros, at least 1, of parts of the rows that begin at ``starts``."""
-        return max(1, int(np.add.reduceat(self._lengths, starts).max())) if len(self) else 1
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        """Raise UserError: a dense array might take all memory."""
-        raise UserError(explain_dense_rows(self.shape))
+    def most_numbers(self, bounds: Int[np.ndarray, " k+1"]) -> int:
+        n_nonzeros = np.concatenate([[0], np.cumsum(self._lengths)])[bounds]
+        return NUMBERS_PER_NONZERO * max(1, int(np.diff(n_nonzeros).max(initial=0)))
 
     def astype(self, dtype: Any, copy: bool = True) -> SparseMatrix:  # type: ignore[override]
         """Read all rows, with values of another type."""
@@ -83,20 +78,24 @@ class SparseDiskMatrix(DiskMatrix):
         is_in_order = (order == np.arange(len(order))).all()
         return rows if is_in_order else rows[np.argsort(order)]
 
+    def read_padded(self, is_row: np.ndarray, dtype: Any, allocate: Callable[..., np.ndarray], room: Room) -> Any:
+        from fcorun.data.rows.sparse_rows import compress_rows
+
+        padded = self.read().scatter(np.flatnonzero(is_row), len(is_row))
+        total, width, most_joined = (numbers // NUMBERS_PER_NONZERO for numbers in room)
+        return replace(compress_rows(padded, dtype, n_stored=total), width=width, most_joined=most_joined)
+
     def find_nonfinite(self) -> None:
         """Return None: the values were checked when the file was written."""
 
-    def moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-        """Return the mean of each column, and the sum of its squared deviations from the mean, (d,) each.
-
-        Blocks are joined by the formula of Chan, Golub and LeVeque (1983).
-        """
+    def moments(self, client: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "1 d"]]:
+        """Return the moments of all rows. Blocks are joined by the formula of Chan, Golub and LeVeque (1983)."""
         ordered = self[self.file_order()]
         mean, squares = np.zeros(self.n_features), np.zeros(self.n_features)
         for block in ordered.slices():
-            block_mean, block_squares = ordered[block].read().moments()
+            block_mean, block_squares = ordered[block].read().moments(client)
             deviation = block_mean - mean
             n_rows = block.stop - block.start
             mean += deviation * n_rows / block.stop
-            squares += block_squares + deviation**2 * (block.start * n_rows / block.stop)
-        return mean, squares
+            squares += block_squares[0] + deviation**2 * (block.start * n_rows / block.stop)
+        return mean, squares[None]

@@ -1,6 +1,5 @@
 """A matrix of rows of which few numbers are not 0, in the format CSR (compressed sparse rows)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,25 +9,20 @@ from jaxtyping import Float, Int
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import align
+from fcorun.data.rows.features import refuse_overflow
+from fcorun.data.rows.never_dense import NeverDense, explain_dense_rows
 
 MOST_INDICES = 2**31 - 1  # indices of rows and columns, and numbers of nonzeros, have 32 bits
-DENSE_CURE = "rows that fit into memory can be dense: `data.sparse=false` of a LIBSVM file, X.toarray() in Python"
+NUMBERS_PER_NONZERO = 2  # itself and its column
 _FEW_NUMBERS = 2**18  # of columns that are read at once; beyond them, at most half as many as there are nonzeros
 _MOST_EIGENVALUES = 3000  # of a Gram matrix, beyond which the largest alone is computed
 
 
-def explain_dense_rows(shape: tuple[int, ...]) -> str:
-    """Return the refusal of a computation that would make sparse rows of this shape dense."""
-    return (f"the rows are sparse, and this needs {shape[0]:,} rows of {shape[1]:,} features as a dense matrix: choose "
-            f"a linear model and another method; {DENSE_CURE}")  # fmt: skip
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class SparseMatrix:
+class SparseMatrix(NeverDense):
     """A matrix (n, d) in memory, whose zeros are not stored.
 
-    Indexing by rows returns other SparseMatrix. No method makes all rows dense, and NumPy cannot: ``np.asarray``
-    raises UserError.
+    Indexing by rows returns other SparseMatrix.
 
     Attributes:
         csr: a scipy.sparse.csr_array of float32 or float64, whose columns increase within each row.
@@ -94,15 +88,6 @@ class SparseMatrix:
         return self.csr.shape
 
     @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def size(self) -> int:
-        """Return the number of entries, with the zeros."""
-        return self.shape[0] * self.shape[1]
-
-    @property
     def nbytes(self) -> int:
         """Return the bytes in memory."""
         return self.csr.data.nbytes + self.csr.indices.nbytes + self.csr.indptr.nbytes
@@ -117,8 +102,8 @@ class SparseMatrix:
         """Return the row of each nonzero. It is kept, so that all copies on a CPU share it."""
         return align(np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.csr.indptr)))
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def numbers_per_row(self) -> int:
+        return NUMBERS_PER_NONZERO * self.width
 
     def __getitem__(self, rows: Any) -> Any:
         """Return a row as an array (d,); SparseMatrix for a slice, a mask or indices; or dense columns of rows."""
@@ -139,16 +124,15 @@ class SparseMatrix:
             raise UserError(explain_dense_rows(selected.shape))
         return selected.toarray()
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        """Raise UserError: a dense array might take all memory."""
-        raise UserError(explain_dense_rows(self.shape))
-
     def __matmul__(self, w: np.ndarray) -> np.ndarray:
         """Return the product with w, (d,) or (d, k)."""
         return self.csr @ w
 
-    def __mul__(self, factor: float) -> "SparseMatrix":
-        return SparseMatrix(self.csr * factor)
+    def __mul__(self, factor: Any) -> "SparseMatrix":
+        """Return the product with a number, or of each row with its number in an array (n, 1)."""
+        if np.ndim(factor):
+            factor = np.repeat(factor[:, 0], np.diff(self.csr.indptr))
+        return self._with_values(self.csr.data * factor)
 
     def astype(self, dtype: Any, copy: bool = True) -> "SparseMatrix":
         """Return the rows with nonzeros of another type."""
@@ -169,6 +153,9 @@ class SparseMatrix:
 
         shape = len(self), max(n_columns, self.shape[1])
         return SparseMatrix(csr_array((self.csr.data, self.csr.indices, self.csr.indptr), shape=shape))
+
+    def to_table(self) -> Any:
+        return self.csr
 
     def tobytes(self) -> bytes:
         """Return all bytes that the rows are, for a digest."""
@@ -191,10 +178,25 @@ class SparseMatrix:
         parts = self.csr.data, self.csr.indices, np.cumsum(bounds, dtype=np.int32)
         return SparseMatrix(csr_array(parts, shape=(n_rows, self.shape[1])))
 
-    def split(self, client: np.ndarray) -> Iterator["SparseMatrix"]:
-        """Yield the rows of each client; ``client`` (n,) are the rows' clients."""
-        for number in np.unique(client):
-            yield self[client == number]
+    def varies_within_clients(self, client: np.ndarray) -> np.ndarray:
+        of_clients = [self[client == number] for number in np.unique(client)]
+        return np.any([rows.max() != rows.min() for rows in of_clients], axis=0)
+
+    def standardize(self, mean: np.ndarray, factor: np.ndarray) -> "SparseMatrix":
+        return self.scale_columns(factor)
+
+    def keep_columns(self, mask: np.ndarray) -> "SparseMatrix":
+        return self.scale_columns(mask)
+
+    def to_device(self, dtype: Any, offsets: np.ndarray | None = None) -> Any:
+        from fcorun.data.rows.sparse_rows import compress_rows
+
+        with refuse_overflow("features"):
+            return compress_rows(self, dtype, offsets)
+
+    def to_solver(self) -> Any:
+        """Keep the type, so that a CPU shares the nonzeros with the host: programs compute in float64."""
+        return self.to_device(self.dtype)
 
     def find_nonfinite(self) -> np.ndarray | None:
         """Return the row and the column of the first nonzero that is NaN or infinite, or None."""
@@ -204,37 +206,30 @@ class SparseMatrix:
         row = np.searchsorted(self.csr.indptr, nonfinite[0], side="right") - 1
         return np.array([row, self.csr.indices[nonfinite[0]]])
 
-    def moments(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
-        """Return the mean of each column, and the sum of its squared deviations from the mean, (d,) each."""
+    def moments(self, client: Any) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "1 d"]]:
+        """Return the moments of all rows."""
         values = self.csr.data.astype(np.float64, copy=False)
         columns = self.csr.indices
         mean = np.bincount(columns, values, self.shape[1]) / len(self)
         n_zeros = len(self) - np.bincount(columns, minlength=self.shape[1])
         squares = np.bincount(columns, (values - mean[columns]) ** 2, self.shape[1])
-        return mean, squares + n_zeros * mean**2
+        return mean, (squares + n_zeros * mean**2)[None]
 
     def append_ones(self) -> "SparseMatrix":
-        """Return the rows with a last column of ones."""
         from scipy.sparse import csr_array, hstack
 
         return SparseMatrix(hstack([self.csr, csr_array(np.ones((len(self), 1), self.dtype))], format="csr"))
 
-    def scale_rows(self, factors: Float[np.ndarray, " n"]) -> "SparseMatrix":
-        """Return the rows, each times its factor."""
-        return self._with_values(self.csr.data * np.repeat(factors, np.diff(self.csr.indptr)))
-
-    def gram_eigenvalues(self) -> tuple[float, float]:
-        """Return the least and the largest eigenvalue of X'X, or of XX' where that has fewer; (0, largest) of many."""
+    def mean_gram_range(self) -> tuple[float, float]:
         from scipy.sparse.linalg import svds
 
         csr = self.csr.astype(np.float64)
         if min(self.shape) > _MOST_EIGENVALUES:
             largest: Any = svds(csr, k=1, return_singular_vectors=False, rng=0)
-            return 0.0, float(largest[0] ** 2)
+            return 0.0, float(largest[0] ** 2) / len(self)
         gram = csr.T @ csr if self.shape[1] < self.shape[0] else csr @ csr.T
         eigenvalues = np.linalg.eigvalsh(gram.toarray())
-        return float(eigenvalues[0]), float(eigenvalues[-1])
+        return float(eigenvalues[0]) / len(self), float(eigenvalues[-1]) / len(self)
 
     def row_norms(self) -> Float[np.ndarray, " n"]:
-        """Return the Euclidean norm of each row."""
         return np.sqrt((self.csr.astype(np.float64) ** 2).sum(axis=1))

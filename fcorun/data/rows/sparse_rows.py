@@ -4,6 +4,7 @@ Both layouts are pytrees that multiply vectors as dense examples do, so that an 
 derives the derivative of a product in w, which is the sum of the rows' parts by column.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -12,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from fcorun.base.errors import UserError
 from fcorun.base.system.machine import align
-from fcorun.data.rows.sparse_matrix import SparseMatrix, explain_dense_rows
+from fcorun.data.rows.never_dense import NeverDense
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class SparseRows:
+class SparseRows(NeverDense):
     """Sparse rows (n, d) on the device, in one of two layouts.
 
     Attributes:
@@ -34,28 +34,11 @@ class SparseRows:
     def dtype(self) -> Any:
         return self.values.dtype
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of entries, with the zeros."""
-        return int(np.prod(self.shape))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        raise NotImplementedError
-
     def __matmul__(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
         raise NotImplementedError
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        """Raise UserError: a dense array might take all memory."""
-        raise UserError(explain_dense_rows(self.shape))
+    def matmul(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
+        return self @ w
 
     def astype(self, dtype: Any) -> Self:
         return replace(self, values=self.values.astype(dtype))
@@ -103,6 +86,16 @@ class PaddedRows(SparseRows):
     def __rmatmul__(self, u: Float[Array, " n"]) -> Float[Array, " d"]:
         return self._sum_columns(u[:, None] * self.values)
 
+    def sum_over_rows(self, part: Callable[..., Any], others: Any, weight: Float[Array, " n"], zero: Any) -> Any:
+        """Compute one row after the other, since the part of each may have all d features."""
+
+        def add_row(total: Any, row: tuple[Any, jax.Array]) -> tuple[Any, None]:
+            content, of_row = row
+            return jax.tree.map(lambda sums, values: sums + of_row * values, total, part(*content)), None
+
+        single_rows = jax.tree.map(lambda values: values[:, None], (self, others))
+        return jax.lax.scan(add_row, zero, (single_rows, weight))[0]
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,7 +132,7 @@ class CompressedRows(SparseRows):
             n_features=self.n_features,
         )
 
-    def join(self, rows: Int[Array, " L"]) -> "CompressedRows":
+    def take_client(self, rows: Int[Array, " L"]) -> "CompressedRows":
         """Return the rows of these numbers one after the other; -1 stands for a row of zeros."""
         lengths = jnp.where(rows >= 0, self.bounds[rows + 1] - self.bounds[rows], 0)
         ends = jnp.cumsum(lengths, dtype=self.bounds.dtype)
@@ -154,13 +147,16 @@ class CompressedRows(SparseRows):
 
     def reshape(self, *shape: int) -> "CompressedRows":
         """Return the rows in parts of equal numbers of rows, stacked; ``shape`` is (parts, rows, -1)."""
-        return jax.vmap(self.join)(jnp.arange(len(self), dtype=self.bounds.dtype).reshape(shape[:-1]))
+        return jax.vmap(self.take_client)(jnp.arange(len(self), dtype=self.bounds.dtype).reshape(shape[:-1]))
 
     def __matmul__(self, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
         return jax.ops.segment_sum(self._products(w), self.row, len(self), indices_are_sorted=True)
 
     def __rmatmul__(self, u: Float[Array, " n"]) -> Float[Array, " d"]:
         return self._sum_columns(u.at[self.row].get(mode="promise_in_bounds") * self.values)
+
+    def sum_over_rows(self, part: Callable[..., Any], others: Any, weight: Float[Array, " n"], zero: Any) -> Any:
+        return self[jnp.arange(len(self))].sum_over_rows(part, others, weight, zero)
 
     def to_csr(self) -> Any:
         """Return the rows as a scipy.sparse.csr_array of float64, whose arrays are views if a CPU has them so."""
@@ -170,8 +166,8 @@ class CompressedRows(SparseRows):
         return csr_array(parts, shape=self.shape)
 
 
-def compress_rows(x: SparseMatrix, dtype: Any, offsets: np.ndarray | None = None, n_stored: int = 0) -> CompressedRows:
-    """Put sparse rows on the device, with nonzeros of a type.
+def compress_rows(x: Any, dtype: Any, offsets: np.ndarray | None = None, n_stored: int = 0) -> CompressedRows:
+    """Put a SparseMatrix on the device, with nonzeros of a type.
 
     A CPU takes the arrays of ``x`` without a copy: rows and columns, and the nonzeros if they have the type.
     ``offsets`` (M + 1,) are the bounds of the clients' rows, where the rows of a client are joined. ``n_stored`` is the

@@ -207,7 +207,12 @@ def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def read_libsvm(
-    file: Path, path: str, first_index: int | None = None, sparse: bool | str = AUTO, resident: bool | str = True
+    file: Path,
+    path: str,
+    first_index: int | None = None,
+    sparse: bool | str = AUTO,
+    resident: bool | str = True,
+    least_features: int = 0,
 ) -> tuple[Any, np.ndarray, int]:
     """Return the features (N, d), the targets (N,), float64, and the index of the first feature, 0 or 1.
 
@@ -219,7 +224,8 @@ def read_libsvm(
     precision.
 
     The lines are ``label index:value ..``. Values that a line leaves out are 0. Comments and ``qid:`` are ignored.
-    Without ``first_index``, indices count from 1 unless some index is 0.
+    Without ``first_index``, indices count from 1 unless some index is 0. Rows in memory have at least
+    ``least_features``.
 
     Raises ValueError for lines of another form, and UserError, which names ``data.path=path``, where the dense array
     would be too large, or the cache cannot be written, and for an index 0 where ``first_index`` is 1.
@@ -250,7 +256,7 @@ def read_libsvm(
     n_rows, n_features = matrix.shape[0], matrix.shape[1] - first_index
     single = matrix.data.astype(np.float32)
     values = single if (single == matrix.data).all() else matrix.data
-    matrix = csr_matrix((values, matrix.indices, matrix.indptr), (n_rows, n_features))
+    matrix = csr_matrix((values, matrix.indices, matrix.indptr), (n_rows, max(n_features, least_features)))
     _check_number_of_features(n_features, path)
     if sparse == AUTO:
         sparse = n_rows * n_features > _SMALL_NUMBERS and matrix.nnz <= _SPARSE_SHARE * n_rows * n_features

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.base.errors import UserError, suggest_name, word
-from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.features import why_not_in_memory
 from fcorun.data.tables.cells import column_as_text, is_missing, names_as_text, require_finite_numbers, to_plain_array
 from fcorun.data.tasks.time_to_event import TIME_ZERO
 
@@ -155,8 +154,7 @@ class ParsedRows:
     """The rows of a file in the order of the file.
 
     Attributes:
-        x: features, shape (N, d), a real dtype, finite; an array, DiskMatrix or SparseMatrix. Empty if the columns are
-            still in ``frame``.
+        x: features, shape (N, d), a real dtype, finite. Empty if the columns are still in ``frame``.
         y: targets as the file has them, shape (N,): finite real numbers, booleans or text; signed times, t for an event
             at t and -t for a row that is censored at t, where a column of events is given.
         client: the client of each row, text, shape (N,), or None.
@@ -250,9 +248,9 @@ def repeat_rows(rows: ParsedRows, column: str | None, path: str) -> ParsedRows:
     where = f"`data.weight_kind=frequency`: column '{column}' of {path}"
     cure = "or give `data.weight_kind=sampling`"
     weight = np.asarray(rows.weight)
-    if isinstance(rows.x, DiskMatrix):
-        raise UserError(f"`data.weight_kind=frequency` repeats rows in memory, and those of {path} stay on disk: give "
-                        "`data.resident=true` if they are few enough, or `data.weight_kind=sampling`")  # fmt: skip
+    if reason := why_not_in_memory(rows.x):
+        raise UserError(f"`data.weight_kind=frequency` repeats rows in memory, and those of {path} {reason}, or "
+                        "`data.weight_kind=sampling`")  # fmt: skip
     is_whole = weight == np.floor(weight)
     if not is_whole.all():
         row = int((~is_whole).argmax())
@@ -263,7 +261,7 @@ def repeat_rows(rows: ParsedRows, column: str | None, path: str) -> ParsedRows:
         raise UserError(f"{where} adds up to {total:,.0f} rows: give 1 to {_MOST_REPEATED:,} in all, {cure}")
     index = np.repeat(np.arange(len(weight)), weight.astype(np.int64))
     arrays = {role.name: getattr(rows, role.name) for role in fields(ParsedRows)}
-    repeated = {name: v[index] for name, v in arrays.items() if isinstance(v, (np.ndarray, SparseMatrix))}
+    repeated = {name: v[index] for name, v in arrays.items() if isinstance(v, np.ndarray)} | {"x": rows.x[index]}
     if rows.frame is not None:
         repeated["frame"] = rows.frame.iloc[index].reset_index(drop=True)
     numbers = (index if rows.row is None else rows.row[index])[:, None] + 1

@@ -13,7 +13,8 @@ from jaxtyping import Float, Int
 from fcorun.base.errors import abbreviate, describe_rows, normalize_name, word
 from fcorun.base.override_text import format_override_value
 from fcorun.base.system.machine import free_host_memory
-from fcorun.data.rows.rows import Rows, is_sparse, sum_columns_by_client
+from fcorun.data.rows.features import why_not_dense
+from fcorun.data.rows.rows import Rows, sum_columns_by_client
 from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.encoding import Encoding
 from fcorun.data.tasks.task import Task
@@ -313,7 +314,7 @@ def warn_of_features(
     ``has_other_rows`` is whether other sites have more rows. The rows of a pooled table may stay on disk. Sparse rows,
     whose columns are mostly 0, are not searched.
     """
-    if is_sparse(x):
+    if why_not_dense(x):
         return []
     warnings = warn_huge_numbers(x, features)
     warnings += [*warn_identifiers(x, features), *warn_missing_codes(x, features), *warn_serial_dates(x, features)]

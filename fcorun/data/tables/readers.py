@@ -18,7 +18,7 @@ import psutil
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError, abbreviate, first_line, word
 from fcorun.base.system.machine import format_gib
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.features import to_table
 from fcorun.data.tables.array_files import (
     ARRAY_FOLDER,
     ARRAY_NAMES,
@@ -377,7 +377,7 @@ def read_dataframe(
 ) -> tuple[Any, np.ndarray | None]:
     """Return the rows of a file as a pandas.DataFrame, and the client of each row as text or None, shape (n,).
 
-    Rows of a LIBSVM file may be a SparseMatrix.
+    Sparse rows of a LIBSVM file are a csr_array of scipy.sparse.
 
     The second value is None where the file names no clients. Values are not checked.
 
@@ -403,12 +403,7 @@ def read_dataframe(
     clients: Any = None
     with telling_of_long_reading(path), explain_damage(path, ending):
         if ending in LIBSVM_ENDINGS:
-            x = read_libsvm(file, path, first_index)[0]
-            n_missing = int(max(n_features - x.shape[1], 0))
-            if isinstance(x, SparseMatrix):
-                frame: Any = x.widen(n_features)
-            else:
-                frame = pd.DataFrame(np.pad(np.asarray(x), [(0, 0), (0, n_missing)]))
+            frame = to_table(read_libsvm(file, path, first_index, least_features=n_features)[0])
         elif ending == PARQUET_ENDING and not kinds and is_triples_file(file):  # of a record without named columns
             raise UserError(f"{path} holds triples, which do not tell rows of zeros at the end: give a table with a "
                             f"line for each row, and `data.triples={path}`")  # fmt: skip
@@ -426,7 +421,7 @@ def read_dataframe(
                 warnings += [f"{path}: {warning}" for warning in table.warnings]
             client_column = None if client is None else options.find_column(client, frame)
             clients = frame.pop(client_column) if client_column in frame else None
-    if not len(frame):
+    if not frame.shape[0]:
         raise UserError(f"{path}: the file has no rows; give one with data")
     if clients is None:
         return frame, None

@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Int
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.records.contents import SUMMARY
-from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import deviation_from_sums, is_sparse, sum_columns_by_client, sum_in_order
-from fcorun.data.rows.sparse_matrix import DENSE_CURE
+from fcorun.data.rows.features import check_centring, standardize
+from fcorun.data.rows.rows import deviation_from_sums, moments, sum_in_order
 
 KEEPS_ZEROS = (
     "`data.standardize=scale` divides features by their standard deviations and subtracts no means: zeros stay 0"
@@ -43,11 +42,8 @@ class Scaling:
     @classmethod
     def fit(cls, x: Any, client: Int[np.ndarray, " N"]) -> "Scaling":
         """Compute the scaling of rows x (N, d), sorted by client, from sums by client; rows may stay on disk."""
-        if is_sparse(x):
-            mean, squares = x.moments()
-            return cls.from_squares(mean, squares[None], len(x))
-        mean = sum_in_order(sum_columns_by_client(x, client)) / len(x)
-        return cls.from_squares(mean, sum_columns_by_client(x, client, around=mean), len(x))
+        mean, squares = moments(x, client)
+        return cls.from_squares(mean, squares, len(x))
 
     @classmethod
     def from_squares(cls, mean: Float[np.ndarray, " d"], squares: Float[np.ndarray, "M d"], n_rows: int) -> "Scaling":
@@ -84,13 +80,9 @@ class Scaling:
 
         Raises UserError for sparse rows and means that are not 0.
         """
-        if is_sparse(x) and self.mean.any():
-            raise _refuse_centring("pooled")
-        if isinstance(x, DiskMatrix):
-            return replace(x, shift=self.mean, factor=self.factor)
-        if is_sparse(x):
-            return x.scale_columns(self.factor)
-        return ((x - self.mean) * self.factor).astype(x.dtype if x.dtype.kind == "f" else np.float64)
+        if self.mean.any():
+            check_centring(x, "pooled")
+        return standardize(x, self.mean, self.factor)
 
     def to_original_units(self, weights: np.ndarray, bias: Any) -> tuple[np.ndarray, np.ndarray]:
         """Return the weights (..., d, k) and the bias (..., k) for features x of those for (x - mean) * factor."""
@@ -179,11 +171,7 @@ def standardize_per_client(
     rows (``explain_own_scale``). Integers become float64; floats keep their dtype. ``names`` are those of the clients
     by index. Raises UserError for rows that stay on disk, and for sparse ones.
     """
-    if is_sparse(x):
-        raise _refuse_centring("per_client")
-    if isinstance(x, DiskMatrix):
-        raise UserError("`data.standardize=per_client` needs rows in memory, and these stay on disk: give pooled, or "
-                        "none")  # fmt: skip
+    check_centring(x, "per_client")
     scaled = np.empty(x.shape, dtype=x.dtype if x.dtype.kind == "f" else np.float64)
     clients = []
     n_rows = []
@@ -203,12 +191,6 @@ def standardize_per_client(
         means.append(mean)
         deviations.append(deviation)
     return scaled, ClientScalings(tuple(clients), np.array(n_rows), np.array(means), np.array(deviations))
-
-
-def _refuse_centring(standardize: str) -> UserError:
-    return UserError(f"`data.standardize={standardize}` subtracts means, by which the zeros of sparse rows would not "
-                     "stay 0: give `data.standardize=scale`, which divides by the standard deviations alone, or "
-                     f"none; {DENSE_CURE}")  # fmt: skip
 
 
 def explain_own_scale(clients: str) -> str:

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.disk_matrix import DiskMatrix
+from fcorun.data.rows.disk_matrix import Room
+from fcorun.data.rows.features import device_dtype, most_numbers
 from fcorun.data.rows.rows import Rows
-from fcorun.data.rows.sparse_disk_matrix import SparseDiskMatrix
-from fcorun.data.rows.sparse_rows import compress_rows
-from fcorun.engine.device_rows import DeviceRows, device_dtype, row_extras
+from fcorun.engine.device_rows import DeviceRows, row_extras
 from fcorun.engine.evaluate import Evaluation
 from fcorun.engine.schedule import Rounds, Schedule
 
@@ -50,37 +49,6 @@ def bytes_per_round(data: FederatedData, schedule: Schedule, dtype: Any, whole: 
     return clients * numbers * device_dtype(data.train.x.dtype, dtype).itemsize
 
 
-class NonzeroCounts(NamedTuple):
-    """Numbers of nonzeros of sparse rows on the device, the same in all segments, for one compilation.
-
-    Attributes:
-        stored: of all rows, with those that pad them.
-        widest: of the row that has most.
-        most_joined: of the client that has most.
-    """
-
-    stored: int
-    widest: int
-    most_joined: int
-
-
-def read_padded(
-    x: DiskMatrix, is_row: np.ndarray, dtype: Any, buffers: DoubleBuffer, counts: NonzeroCounts | None
-) -> Any:
-    """Read rows on disk into those rows of an array for the device that the mask ``is_row`` has; others are zeros.
-
-    Sparse rows have ``counts``.
-    """
-    if counts is not None:
-        padded = x.read().scatter(np.flatnonzero(is_row), len(is_row))
-        rows = compress_rows(padded, dtype, n_stored=counts.stored)
-        return replace(rows, width=counts.widest, most_joined=counts.most_joined)
-    array = buffers.next_array((len(is_row), x.shape[1]), device_dtype(x.dtype, dtype))
-    array[~is_row] = 0
-    x.read_into(array, np.flatnonzero(is_row))
-    return array
-
-
 def fetch_rows(
     data: FederatedData,
     schedule: Schedule,
@@ -109,12 +77,9 @@ def fetch_rows(
         rows = _take_clients(all_rows, host_positions(rounds.assignment, x.host, devices_per_host))
     present = rows >= 0
     needed, filled = rows[present], present.ravel()
-    counts = None
-    if isinstance(x, SparseDiskMatrix):
-        most_joined = x.most_nonzeros(data.train.offsets[:-1])
-        n_stored = most_joined * (rows.size // schedule.max_rows) if whole else x.width * rows.size
-        counts = NonzeroCounts(n_stored, x.width, most_joined)
-    read_x = read_padded(x[needed], filled, dtype, buffers, counts)
+    of_row, of_client = data.train.numbers_per_row, data.train.most_numbers_of_client
+    total = of_client * (rows.size // schedule.max_rows) if whole else of_row * rows.size
+    read_x = x[needed].read_padded(filled, dtype, buffers.next_array, Room(total, of_row, of_client))
 
     def take_rows(values: np.ndarray, kind: Any) -> np.ndarray:
         taken = np.zeros(rows.size, kind)
@@ -195,14 +160,14 @@ def read_blocks(
     A block may be overwritten when the block after the next one is read.
     """
     length = min(block_length(splits["train"], dtype), max(1, *map(len, splits.values())))
-    counts = None
-    if splits["train"].is_sparse:
-        stored = [rows.x.most_nonzeros(np.arange(0, len(rows), length)) for rows in splits.values()]
-        counts = NonzeroCounts(max(stored), max(rows.x.width for rows in splits.values()), max(stored))
+    of_block = max(
+        most_numbers(rows.x, np.append(np.arange(0, len(rows), length), len(rows))) for rows in splits.values()
+    )
+    room = Room(of_block, max(rows.numbers_per_row for rows in splits.values()), of_block)
     for name, rows in splits.items():
         for first in range(0, max(len(rows), 1), length):  # a host without rows yields one block of padding
             some = rows.take(slice(first, first + length))
-            block = read_padded(some.x, np.arange(length) < len(some), dtype, buffers, counts)
+            block = some.x.read_padded(np.arange(length) < len(some), dtype, buffers.next_array, room)
             extras = {key: _pad(values, length, dtype) for key, values in row_extras(some).items()}
             yield name, (block, _pad(some.y, length, y_dtype), extras)
 

@@ -133,7 +133,7 @@ class RunRecord(FittedRecord):
         from fcorun.results.models.predict import select_features
 
         if hasattr(frame, "tocsr"):
-            return select_features(SparseMatrix.from_scipy(frame, "rows"), self, "rows")[0].csr
+            return select_features(SparseMatrix.from_scipy(frame, "rows").csr, self, "rows")[0]
         rows = _to_frame(frame, self).drop(columns=self.config["data"].get("client") or [], errors="ignore")
         features, sentences = select_features(rows, self, "the frame")
         _warn(sentences)
@@ -167,8 +167,8 @@ class RunRecord(FittedRecord):
 
         from fcorun.results.models.predict import predict
 
-        sparse = SparseMatrix.from_scipy(rows, "rows") if hasattr(rows, "tocsr") else None
-        frame = _to_frame(rows, self) if sparse is None else pd.DataFrame(index=range(len(sparse)))
+        sparse = SparseMatrix.from_scipy(rows, "rows").csr if hasattr(rows, "tocsr") else None
+        frame = _to_frame(rows, self) if sparse is None else pd.DataFrame(index=range(sparse.shape[0]))
         source = "the frame" if sparse is None else "rows"
         if not len(frame):
             raise UserError("there are no rows to predict for: give at least one")

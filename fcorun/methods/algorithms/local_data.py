@@ -10,7 +10,7 @@ from jax import lax
 
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
-from fcorun.data.rows.sparse_rows import CompressedRows
+from fcorun.data.rows.features import operation
 from fcorun.methods.problem.operation_counts import PyTree, apply_if
 from fcorun.methods.problem.problem import Batch, KeyBits, Quadratic, fold_key, wrap_key
 
@@ -154,10 +154,13 @@ class LocalData:
 
     def with_whole_data(self, rows: jax.Array) -> Self:
         """Return a copy whose whole data are the rows of these numbers."""
-        whole = self.batch(rows)._replace(mask=None, full_passes=1)
-        if isinstance(self.x, CompressedRows):
-            whole = whole._replace(x=self.x.join(rows))
-        return replace(self, whole=whole)
+        return replace(self, whole=self.batch(rows)._replace(x=take_client(self.x, rows), mask=None, full_passes=1))
+
+
+@operation
+def take_client(x: Any, rows: jax.Array) -> Any:
+    """Return the rows of these numbers (L,), all of a client's; -1 stands for a row that has no weight."""
+    return x[jnp.maximum(rows, 0)]
 
 
 @dataclass(frozen=True)

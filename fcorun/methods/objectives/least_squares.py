@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.features import why_not_dense
 from fcorun.methods.objectives.objective import LinearModel, scale_by_root_weight
 
 
@@ -40,7 +40,7 @@ class LeastSquares(LinearModel):
         Of sparse examples with both, they are bounds. Outside the span of the examples the Hessian is that of the
         ridge.
         """
-        if not (self.ridge and self.has_shared_intercept) or isinstance(features, SparseMatrix):
+        if not (self.ridge and self.has_shared_intercept) or why_not_dense(features):
             return super().curvature(features, outputs, weight)
         n, d = features.shape
         in_span = np.linalg.qr(features.T)[1].T if n < d else features

@@ -15,8 +15,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from fcorun.base.config import NonNegative, PluginBase
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
-from fcorun.data.rows.sparse_matrix import SparseMatrix
-from fcorun.data.rows.sparse_rows import SparseRows
+from fcorun.data.rows.features import append_ones, mean_gram_range, operation
 from fcorun.methods.objectives.intercepts import (
     ClientIntercepts,
     RowDerivatives,
@@ -31,9 +30,10 @@ _WIDE_OFFSETS = 20  # with a log link, means that differ by a factor of 5e8
 _COLUMNS = 8  # the number of floats in a vector register, or a divisor of it
 
 
+@operation
 def matmul(x: Any, w: Float[Array, " d *outputs"]) -> Float[Array, " n *outputs"]:
     """Compute x @ w for examples x (n, d), dense or sparse, and w (d,) or (d, k), differentiable in w only."""
-    return x @ w if isinstance(x, SparseRows) else _multiply_dense(x, w)
+    return _multiply_dense(x, w)
 
 
 @jax.custom_jvp
@@ -440,29 +440,22 @@ class LinearModel(Objective):
         """
         if self.client_intercepts:
             return features - np.average(features, axis=0, weights=weight)
-        if not self.intercept:
-            return features
-        if isinstance(features, SparseMatrix):
-            return features.append_ones()
-        return np.column_stack([features, np.ones(len(features))])
+        return append_ones(features) if self.intercept else features
 
     def curvature(self, features: Any, outputs: int, weight: np.ndarray | None = None) -> tuple[float, float]:
         """Return bounds (l, L) on the eigenvalues of the Hessian of the mean loss over examples (n, d), float64.
 
-        The examples are an array or a SparseMatrix. ``weight`` (n,) multiplies each loss in the mean; None: 1. With
+        ``weight`` (n,) multiplies each loss in the mean; None: 1. With
         intercepts of clients, the examples are those of one client: the Schur complement that eliminates its intercept
         grows with the second derivatives of the losses.
         """
         x = scale_by_root_weight(self.design(features, weight), weight)
         n, d = x.shape
-        if isinstance(x, SparseMatrix):
-            eigenvalues = np.array(x.gram_eigenvalues()) / n
-        else:
-            eigenvalues = np.linalg.eigvalsh((x.T @ x if d < n else x @ x.T) / n)
+        least, largest = mean_gram_range(x)
         low, high = self.second_derivative_bounds(outputs)
-        smallest = max(float(eigenvalues[0]), 0.0) if d <= n else 0.0
+        smallest = max(least, 0.0) if d <= n else 0.0
         smallest_ridge = 0 if self.has_shared_intercept else self.ridge  # the ridge does not act on the intercept
-        return low * smallest + smallest_ridge, high * float(eigenvalues[-1]) + self.ridge
+        return low * smallest + smallest_ridge, high * largest + self.ridge
 
 
 def add_intercept(prediction: Values, intercept: Values) -> Values:
@@ -498,8 +491,6 @@ def is_linear_model(kind: type) -> bool:
 
 def scale_by_root_weight(x: Any, weight: np.ndarray | None) -> Any:
     """Multiply rows of x (n, ...) by the roots of their weights (n,), so that x'x is the weighted sum; None: 1."""
-    if isinstance(x, SparseMatrix) and weight is not None:
-        return x.scale_rows(np.sqrt(weight))
     return x if weight is None else x * np.sqrt(weight).reshape(-1, *[1] * (x.ndim - 1))
 
 

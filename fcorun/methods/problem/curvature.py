@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.sparse_matrix import SparseMatrix
+from fcorun.data.rows.features import row_norms
 from fcorun.methods.objectives.objective import Objective
 
 # of the features of all rows, whose largest singular value bounds the curvature of F
@@ -14,7 +14,7 @@ _MAX_SINGULAR_VALUES = 3000
 
 
 def scaled_features(data: FederatedData, rows: slice) -> Any:
-    """Return rows of the training examples as features in float64, sparse ones as a SparseMatrix."""
+    """Return rows of the training examples as features in float64; sparse ones stay sparse."""
     return data.train.x[rows].astype(np.float64) * data.features.scale
 
 
@@ -62,7 +62,7 @@ def _bound_client_curvatures(objective: Objective, data: FederatedData, outputs:
 def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int) -> tuple[float, float]:
     """Return bounds for the loss of any row, and so of any minibatch, from the lengths of the rows."""
     starts = range(0, len(data.train.y), 1000)
-    lengths = np.concatenate([_row_lengths(scaled_features(data, slice(i, i + 1000))) for i in starts])
+    lengths = np.concatenate([row_norms(scaled_features(data, slice(i, i + 1000))) for i in starts])
     steepest = lengths.max()
     lightest: dict[str, np.ndarray] = {}
     heaviest: dict[str, np.ndarray] = {}
@@ -79,10 +79,6 @@ def _bound_row_curvature(objective: Objective, data: FederatedData, outputs: int
     if objective.ridge:
         low = min(low, bounds(lengths.max(), lightest)[0])
     return low, bounds(steepest, heaviest)[1]
-
-
-def _row_lengths(features: Any) -> np.ndarray:
-    return features.row_norms() if isinstance(features, SparseMatrix) else np.linalg.norm(features, axis=1)
 
 
 def row_weights(data: FederatedData, rows: slice) -> dict[str, np.ndarray]:

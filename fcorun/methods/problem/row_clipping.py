@@ -3,13 +3,24 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from fcorun.data.rows.sparse_rows import CompressedRows, PaddedRows
+from fcorun.data.rows.features import operation
 from fcorun.methods.problem.operation_counts import mark
 from fcorun.methods.problem.problem import Batch, KeyBits, Problem, Quadratic, Vector
+
+
+@operation
+def sum_over_rows(x: Any, part: Callable[[Any, Any], Vector], others: Any, weight: jax.Array, zero: Vector) -> Vector:
+    """Return the weighted sum of ``part`` of each row, given its features (1, d) and its entry (1,) of each of others.
+
+    ``zero`` is the sum over no rows.
+    """
+    single_rows = jax.tree.map(lambda values: values[:, None], (x, others))
+    return jax.vmap(part)(*single_rows).map(lambda values: jnp.tensordot(weight, values, 1))
 
 
 @dataclass(frozen=True)
@@ -36,26 +47,15 @@ class RowClippedProblem(Problem):
         assert isinstance(batch, Batch)
         without_ridge = replace(self, objective=replace(self.objective, ridge=0.0))
 
-        def clip_gradient(row: Batch) -> Vector:
-            gradient = jax.grad(without_ridge._loss)(w, row)
+        def clip_gradient(x: Any, others: tuple) -> Vector:
+            y, weight, offset = others
+            gradient = jax.grad(without_ridge._loss)(w, Batch(x, y, weight, offset=offset))
             norm = gradient.norm()
             factor = self.clip / jnp.maximum(norm, self.clip)
             return gradient.map(lambda values: jnp.where(jnp.isfinite(norm), factor * values, 0))
 
-        def add_row(total: Vector, row: tuple[Batch, jax.Array]) -> tuple[Vector, None]:
-            content, weight = row
-            return total + weight * clip_gradient(content), None
-
-        x = batch.x
-        if isinstance(x, CompressedRows):
-            x = x[jnp.arange(len(x))]
-        rows = Batch(x, batch.y, jnp.ones_like(batch.weight), offset=batch.offset)
-        single_rows = jax.tree.map(lambda values: values[:, None], rows)
-        if isinstance(x, PaddedRows):  # one after the other, since the gradient of each has all d features
-            mean, _ = jax.lax.scan(add_row, w.map(jnp.zeros_like), (single_rows, batch.weight))
-        else:
-            clipped = jax.vmap(clip_gradient)(single_rows)
-            mean = clipped.map(lambda gradients: jnp.tensordot(batch.weight, gradients, 1))
+        others = batch.y, jnp.ones_like(batch.weight), batch.offset
+        mean = sum_over_rows(batch.x, clip_gradient, others, batch.weight, w.map(jnp.zeros_like))
         if self.draw_noise is not None:
             assert batch.noise_key is not None
             mean = mean + batch.weight.max() * self.draw_noise(mean, batch.noise_key)

@@ -67,7 +67,7 @@ def decompose_losses(
 
 def can_decompose(objective: Objective, data: FederatedData, size: int) -> bool:
     """Return True if losses of ``size`` parameters are quadratic, of dense rows, and small enough to be decomposed."""
-    if not hasattr(objective, "quadratic") or data.train.is_sparse:
+    if not hasattr(objective, "quadratic") or data.train.why_not_dense:
         return False
     ranks = _ranks(objective, data, size)
     return len(ranks) * int(ranks.max()) * size <= _MAX_DECOMPOSED
@@ -87,7 +87,7 @@ def restrict_to_row_span(objective: Objective, data: FederatedData, dtype) -> Ba
     most, features = int(data.train.sizes.max()), data.train.x.shape[1]
     if (
         not is_linear_model(type(objective))
-        or data.train.is_sparse
+        or data.train.why_not_dense
         or 2 * most > features
         or len(data.train.sizes) * most * features > _MAX_NUMBERS
     ):

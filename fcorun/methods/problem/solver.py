@@ -20,8 +20,7 @@ from fcorun.base.config import numeric_fields
 from fcorun.base.errors import UserError
 from fcorun.base.system.files import Keyed, check_interrupted
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.sparse_matrix import SparseMatrix
-from fcorun.data.rows.sparse_rows import compress_rows
+from fcorun.data.rows.features import to_solver
 from fcorun.methods.problem.duality_gap import fit_intercept, has_duality_gap, has_one_output, pooled_gap
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.regularizers.regularizer import Regularizer
@@ -208,16 +207,9 @@ def gather_site_rows(data: FederatedData, client_weighting: str) -> Batch:
 
 
 def make_batch(data: FederatedData, rows: slice | np.ndarray, weight: np.ndarray) -> Batch:
-    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64.
-
-    Sparse rows keep their type, so that a CPU shares them with the host: programs compute in float64.
-    """
-    x, y = data.train.x[rows], data.train.y[rows]
-    if isinstance(x, SparseMatrix):
-        examples: Any = compress_rows(x, x.dtype)
-    else:
-        examples = jnp.asarray(x.astype(np.float64) if x.dtype.kind == "f" else x)
-    y = y.astype(data.target_task.target_dtype(np.float64))
+    """Return rows of all clients as one batch, with these weights in F. Call under enable_x64."""
+    examples = to_solver(data.train.x[rows])
+    y = data.train.y[rows].astype(data.target_task.target_dtype(np.float64))
     offset = None if data.train.offset is None else jnp.asarray(data.train.offset[rows], jnp.float64)
     client = jnp.asarray(data.train.known_client[rows], jnp.int32)
     return Batch(examples, jnp.asarray(y), jnp.asarray(weight), offset=offset, client=client)

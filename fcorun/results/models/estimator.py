@@ -14,7 +14,6 @@ from fcorun.base.errors import UserError, find_spelling
 from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.records.record import CLIENT_INTERCEPTS, PERSONAL, SHARED, Record
 from fcorun.base.trust import locate
-from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.scaling import ClientScalings, Scaling
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.cox import Cox
@@ -336,7 +335,7 @@ class SharedWeightsClassifier(ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n cuts"]:
         """Return the log odds of a class above each cut, (n, cuts)."""
-        rows = X if issparse(X) or isinstance(X, SparseMatrix) else np.asarray(X, float)
+        rows = X if issparse(X) else np.asarray(X, float)
         return add_intercept(rows @ self.coef_, np.atleast_2d(self.intercept_))
 
     def predict_proba(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n classes"]:

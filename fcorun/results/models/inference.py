@@ -11,7 +11,8 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.records.record import Record
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
-from fcorun.data.datasets.dataset import Dataset, varies_within_clients
+from fcorun.data.datasets.dataset import Dataset
+from fcorun.data.rows.features import varies_within_clients
 from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.log_link import Poisson
 from fcorun.methods.objectives.logistic import Logistic

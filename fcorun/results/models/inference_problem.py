@@ -16,7 +16,6 @@ from fcorun.base.records.record import CLIENT_INTERCEPTS, Record, is_refit_of_ad
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.in_memory import InMemoryTable
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.rows.sparse_matrix import DENSE_CURE
 from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
@@ -295,9 +294,8 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
     federated = load_data(experiment)
     if reason := federated.train.why_not_in_memory:
         raise UserError(f"{record.folder}: intervals need all training rows in memory, and its rows {reason}")
-    if federated.train.is_sparse:
-        raise UserError(f"{record.folder}: intervals need dense rows, and its rows are sparse: run it again on dense "
-                        f"ones; {DENSE_CURE}")  # fmt: skip
+    if reason := federated.train.why_not_dense:
+        raise UserError(f"{record.folder}: intervals need dense rows, and its rows {reason}")
     experiment = bind_objective(experiment, federated)
     return make_problem(record, experiment, federated, resolve_strength(experiment, federated))
 

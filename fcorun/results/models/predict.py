@@ -9,7 +9,6 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.record import Record
-from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.tables.cells import require_finite_numbers
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
@@ -31,7 +30,7 @@ def predict(
     keep: Sequence[str] = (),
     at: float | None = None,
     baseline: str | None = None,
-    sparse: SparseMatrix | None = None,
+    sparse: Any = None,
 ) -> tuple[Any, list[str]]:
     """Return predictions for new rows, and warnings about them, a sentence each.
 
@@ -53,7 +52,7 @@ def predict(
         keep: columns of the frame to repeat. Without any, the columns of the record's ``data.keep`` that the frame has.
         at: a time, of a record of times to events.
         baseline: the client whose baseline hazard clients without one have; None: that of all training rows together.
-        sparse: the features of the rows in their order, whose frame then has offsets and columns to repeat alone.
+        sparse: a csr_array of the features in their order, of rows whose frame has offsets and columns to repeat alone.
 
     Raises UserError for features that are missing or no numbers, and as ``load_model``.
     """
@@ -139,7 +138,7 @@ def select_features(
 ) -> tuple[Any, list[str]]:
     """Return the features of new rows before standardization, a DataFrame of numbers, and warnings on the columns.
 
-    Sparse rows stay sparse.
+    A csr_array is returned as it is.
 
     Features are in the order of the record. Text is encoded and gaps are filled as in the record; warnings on single
     rows are added to their lists in ``row_warnings``. If the record or the rows have no names, columns are taken in
@@ -148,7 +147,7 @@ def select_features(
     import pandas as pd
 
     data = record.summary["data"]
-    if isinstance(frame, SparseMatrix):
+    if not isinstance(frame, pd.DataFrame):
         if frame.shape[1] != data["features"]:
             raise UserError(f"{source} has {frame.shape[1]:,} features, and the record has {data['features']:,}: give "
                             "as many, in the same order")  # fmt: skip
@@ -234,7 +233,7 @@ def _read_offset(frame: Any, record: Record, source: str) -> tuple[np.ndarray, A
 
 
 def _predict_rows(model: Any, x: Any, rows: np.ndarray, offset: np.ndarray, threshold: float, positive: str) -> Any:
-    """Return the predictions of a model for these rows of x, a DataFrame or a SparseMatrix, with offsets (n,).
+    """Return the predictions of a model for these rows of x, a DataFrame or a csr_array, with offsets (n,).
 
     Of two classes, the class ``positive`` is predicted from the probability ``threshold`` on.
     """
@@ -243,14 +242,14 @@ def _predict_rows(model: Any, x: Any, rows: np.ndarray, offset: np.ndarray, thre
     if offset.any():
         model = copy(model)
         model.intercept_ = model.intercept_ + (offset[:, None] if hasattr(model, "classes_") else offset)
-    if isinstance(x, SparseMatrix):
-        model = copy(model)
-        vars(model).pop("feature_names_in_", None)
-        x = x[rows].csr
-    else:
+    if isinstance(x, pd.DataFrame):
         x = x.iloc[rows]
         if not hasattr(model, "feature_names_in_"):
             x = x.to_numpy()
+    else:
+        model = copy(model)
+        vars(model).pop("feature_names_in_", None)
+        x = x[rows]
     columns = {"prediction": model.predict(x)}
     if hasattr(model, "predict_proba"):
         labels = [str(label) for label in model.classes_]
@@ -324,7 +323,7 @@ def _warn_out_of_range(record: Record, x: Any, row_warnings: list[list[str]]) ->
     """Return a warning on numbers that lie outside of the training range by more than a tenth of its length."""
     limits = record.summary["data"].get("limits")
     encoding = _read_record_encoding(record)
-    if encoding is None or isinstance(x, SparseMatrix):
+    if encoding is None or not hasattr(x, "columns"):
         return []
     if limits is None:
         return ["the record has no ranges of its rows: unusual values are not flagged"]

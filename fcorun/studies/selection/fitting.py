@@ -37,7 +37,8 @@ from fcorun.base.system.files import defer_interruption, wait_for_first, write_a
 from fcorun.base.system.machine import available_cores, compute_policy, memory_limit, use_precision
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, SubsetDataset
-from fcorun.engine.device_rows import SubsetView, targets_to_device, to_device
+from fcorun.data.rows.features import to_device
+from fcorun.engine.device_rows import SubsetView, targets_to_device
 from fcorun.engine.engine import CompiledPrograms, Engine, Snapshot, message_bytes, subset_bytes
 from fcorun.engine.federation import Numbers
 from fcorun.experiment import build

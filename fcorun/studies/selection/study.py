@@ -36,7 +36,6 @@ from fcorun.base.records.record import (
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.subset import RowSubset, take_subset
-from fcorun.data.rows.sparse_matrix import DENSE_CURE
 from fcorun.engine.engine import RESULTS_VERSION, CompiledPrograms
 from fcorun.experiment.build import bind_objective, load_data
 from fcorun.experiment.experiment import MIN_EVALUATIONS, PreparedExperiment
@@ -101,9 +100,9 @@ def prepare_study(
     reason = data.train.why_not_in_memory
     if reason and not data.train.stays_at_sites:  # sites compute their parts of the fits
         raise UserError(f"{command} needs all rows in memory, and those of `data={experiment.names['data']}` {reason}")
-    if data.train.is_sparse:
-        raise UserError(f"{command} needs dense rows, and those of `data={experiment.names['data']}` are sparse: run "
-                        f"`reg.strength=NUMBER,NUMBER` as a sweep; {DENSE_CURE}")  # fmt: skip
+    if reason := data.train.why_not_dense:
+        raise UserError(f"{command} needs dense rows, and those of `data={experiment.names['data']}` {reason}; or run "
+                        "`reg.strength=NUMBER,NUMBER` as a sweep")  # fmt: skip
     identity = experiment.with_resolved(reg=experiment.reg.with_value(parameter, 1.0)).identity
     experiment = bind_objective(experiment, data)
     experiment = experiment.with_resolved(settings=replace(experiment.settings, reference=False))

@@ -16,7 +16,8 @@ from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows import disk_matrix
 from fcorun.data.rows.disk_matrix import DiskMatrix
-from fcorun.data.rows.rows import Rows, find_nonfinite
+from fcorun.data.rows.features import find_nonfinite
+from fcorun.data.rows.rows import Rows
 from fcorun.data.tables import array_files
 from fcorun.data.tables.data_warnings import warn_identifiers
 from fcorun.data.tables.readers import read_dataframe

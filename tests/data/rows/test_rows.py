@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 from helpers import not_none
 
-from fcorun.data.rows.rows import Rows, find_nonfinite, renumber_clients
+from fcorun.data.rows.features import find_nonfinite
+from fcorun.data.rows.rows import Rows, renumber_clients
 
 OFFSETS = np.array([0, 2, 3, 6])  # of three clients
 X = np.arange(12.0).reshape(6, 2)

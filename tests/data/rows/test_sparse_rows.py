@@ -64,7 +64,9 @@ def test_products_and_their_derivatives_are_those_of_dense_rows():
         np.testing.assert_allclose(batch @ jnp.asarray(w[:, 0]), DENSE[index[1]] @ w[:, 0], atol=1e-14)
         np.testing.assert_allclose(jnp.asarray(u[:2]) @ batch, u[:2] @ DENSE[index[1]], atol=1e-14)
         bounds = np.array([0, 4, 20, 60])
-        joined = compress_rows(SparseMatrix.from_scipy(SPARSE, "X"), np.float64, bounds).join(jnp.array([3, 5, -1, 59]))
+        joined = compress_rows(SparseMatrix.from_scipy(SPARSE, "X"), np.float64, bounds).take_client(
+            jnp.array([3, 5, -1, 59])
+        )
         np.testing.assert_allclose(
             joined @ jnp.asarray(w), [*DENSE[[3, 5]] @ w, np.zeros(3), DENSE[59] @ w], atol=1e-14
         )
@@ -195,7 +197,7 @@ def write_wide_libsvm(path, n_rows=500):
 def test_wide_libsvm_file_stays_sparse(tmp_path):
     expected, labels = write_wide_libsvm(tmp_path / "t.svm")
     data = Table(str(tmp_path / "t.svm"), task="binary", clients=3, validation=0.0).load()
-    assert data.train.is_sparse
+    assert data.train.why_not_dense
     assert data.train.x.nbytes < 30_000
     order = data.train.row
     assert (data.train.x.csr != expected[order]).nnz == 0
@@ -211,7 +213,7 @@ def test_libsvm_rows_are_dense_or_sparse_by_choice(tmp_path, monkeypatch):
     sparse = replace(table, sparse=True).load().train.x
     np.testing.assert_array_equal(sparse.csr.toarray(), dense)
     monkeypatch.setattr(array_files, "_SMALL_NUMBERS", 10)
-    assert table.load().train.is_sparse
+    assert table.load().train.why_not_dense
     with fails("subtracts means", "rows that fit into memory can be dense: data.sparse=false of a LIBSVM file"):
         replace(table, standardize="pooled").load()
     np.testing.assert_array_equal(replace(table, sparse=False).load().train.x, dense)
@@ -237,7 +239,7 @@ def test_triples_are_the_features_of_a_table(tmp_path):
     path = str(tmp_path / "rows.csv")
     table = Table(path, task="binary", triples=str(tmp_path / "x.parquet"), **options)
     data = table.load()
-    assert data.train.is_sparse
+    assert data.train.why_not_dense
     for rows in data.splits.values():
         assert (rows.x.csr != SPARSE[rows.row]).nnz == 0
         np.testing.assert_array_equal(rows.y, LABELS[rows.row] == "yes")

@@ -123,26 +123,25 @@ def _locate_objective(record: Record, trust: str | None) -> None:
 
 
 def _separate_sparse_features(frame: Any, triples: str | None, rows: str, record: Record) -> tuple[Any, Any]:
-    """Return the table of the file ``rows``, and its sparse features, of a LIBSVM file or of triples, or None.
+    """Return the table of the file ``rows``, and its sparse features, a csr_array, or None.
 
     Raises UserError.
     """
     import pandas as pd
 
-    from fcorun.data.rows.sparse_matrix import SparseMatrix
     from fcorun.data.tables.encoding import read_columns
     from fcorun.data.tables.readers import NAMED_COLUMN_ENDINGS, detect_ending, read_features
 
     if triples is None:
-        is_sparse = isinstance(frame, SparseMatrix)
-        return (pd.DataFrame(index=range(len(frame))), frame) if is_sparse else (frame, None)
+        is_matrix = hasattr(frame, "tocsr")
+        return (pd.DataFrame(index=range(frame.shape[0])), frame) if is_matrix else (frame, None)
     if read_columns(str(record.folder)):
         raise UserError(f"`data.triples={triples}`: the features of {record.folder} have names: give them as columns "
                         f"of {rows}")  # fmt: skip
     if detect_ending(Path(rows), rows) not in NAMED_COLUMN_ENDINGS:
         raise UserError(f"`data.triples={triples}` has the features of a table with named columns: give NEW, one of "
                         f"{', '.join(NAMED_COLUMN_ENDINGS)}")  # fmt: skip
-    return frame, read_features(triples, frame, rows).widen(record.summary["data"]["features"])
+    return frame, read_features(triples, frame, rows).widen(record.summary["data"]["features"]).csr
 
 
 def _check_columns(arguments: Any, columns: list, has_clients: bool, client_column: str | None) -> None:
