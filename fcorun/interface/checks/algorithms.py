@@ -401,6 +401,8 @@ def check_sparse_rows(case: AlgorithmCase) -> str:
     Returns the sentence of the refusal.
     """
     options = (f"algo={case.name}", *case.required_overrides, *case.overrides, *case.exact_overrides)
+    if case.algorithm.needs_equal_weights:
+        options = (*options, "client_weighting=uniform")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         try:
