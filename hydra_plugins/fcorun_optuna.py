@@ -27,7 +27,8 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import differ_in_epsilon
 from fcorun.base.system.machine import require_single_host
 from fcorun.experiment.configuration.compose import make_sweep_name
-from fcorun.reports.run_table import SEED_KEYS, asks_for_privacy, changes_function
+from fcorun.reports.build_table import asks_for_privacy
+from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
 _INITIAL_POINTS = 8  # before the sampler uses results; a power of two, as Sobol's sequence needs

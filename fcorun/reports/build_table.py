@@ -124,7 +124,7 @@ def build_table(
     return runs
 
 
-def _asks_for_privacy(key: str, choices: Collection[str]) -> bool:
+def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
     """Return whether a key says how private a run must be, of which less is always better for the model.
 
     ``choices`` are the fields of the mechanisms that do not, ``Privacy.choices``.
@@ -153,7 +153,7 @@ def _find_own_conditions(varied: Sequence[str], configs: Sequence[dict], summari
     choices: set[str] = set()
     for summary in summaries:
         choices.update(map(str, (summary.get("privacy") or {}).get("choices", ())))
-    found = [key for key in varied if _draws_the_world(key) or _asks_for_privacy(key, choices)]
+    found = [key for key in varied if _draws_the_world(key) or asks_for_privacy(key, choices)]
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):
