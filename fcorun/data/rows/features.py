@@ -108,6 +108,12 @@ def keep_columns(x: Any, mask: Bool[np.ndarray, " d"]) -> Any:
 
 
 @operation
+def to_numpy(x: Any) -> Any:
+    """Return the features as an array of NumPy, or a csr_array of SciPy of sparse ones; no copy where a CPU has one."""
+    return np.asarray(x)
+
+
+@operation
 def to_table(x: Any) -> Any:
     """Return the features as scikit-learn takes them: a pandas.DataFrame, or a csr_array of sparse ones."""
     import pandas as pd

@@ -158,8 +158,7 @@ class CompressedRows(SparseRows):
     def sum_over_rows(self, part: Callable[..., Any], others: Any, weight: Float[Array, " n"], zero: Any) -> Any:
         return self[jnp.arange(len(self))].sum_over_rows(part, others, weight, zero)
 
-    def to_csr(self) -> Any:
-        """Return the rows as a scipy.sparse.csr_array of float64, whose arrays are views if a CPU has them so."""
+    def to_numpy(self) -> Any:
         from scipy.sparse import csr_array
 
         parts = np.asarray(self.values, np.float64), np.asarray(self.columns), np.asarray(self.bounds)

@@ -20,17 +20,16 @@ from jaxtyping import Bool, Float, Int, Shaped
 from threadpoolctl import threadpool_limits
 
 from fcorun.base.system.files import check_interrupted
-from fcorun.data.rows.sparse_rows import CompressedRows
+from fcorun.data.rows.features import to_numpy, why_not_dense
 from fcorun.methods.objectives.intercepts import find_intercepts
 from fcorun.methods.objectives.objective import LinearModel, LossDerivatives, is_linear_model
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
-from fcorun.methods.problem.row_products import RowHessian, SparseFeatures
+from fcorun.methods.problem.row_products import MAX_WORKING, RowHessian, SparseFeatures, arrange_features
 from fcorun.methods.problem.sign_search import CautiousSignSearch, ProductSignSearch, SignSearch, add_to_diagonal
 
-MAX_WORKING = 1024  # dense features that have a Hessian; a larger one and its inverse cost more than many gradients
 MAX_WORKING_OF_WIDE = 4096  # of more features
 _ATTEMPTS = 20  # to reach the tolerance, each with the features that violate their condition
 _MAX_STEPS = 200
@@ -64,20 +63,13 @@ class PathRows(NamedTuple):
         """Return the rows of a batch that have a weight."""
         weight = np.asarray(batch.weight)
         has_weight = weight > 0
-        n_rows = int(has_weight.sum())
         has_intercept = "bias" in problem.shapes
-        x: Any
-        if isinstance(batch.x, CompressedRows):
-            rows = batch.x.to_csr()
-            x = SparseFeatures(rows if has_weight.all() else rows[has_weight], problem.scale, has_intercept)
-        else:
-            n_features = batch.x.shape[1]
-            x = np.ones((n_features + has_intercept, n_rows))
-            x[:n_features] = np.asarray(batch.x)[has_weight].T
-            x[:n_features] *= problem.scale
-        offset = np.zeros(n_rows) if batch.offset is None else np.asarray(batch.offset)[has_weight]
-        client = np.zeros(n_rows, int) if batch.client is None else np.asarray(batch.client)[has_weight]
-        return cls(x, np.asarray(batch.y)[has_weight], weight[has_weight], offset, client)
+        rows = to_numpy(batch.x)
+        x = arrange_features(rows if has_weight.all() else rows[has_weight], problem.scale, has_intercept)
+        y = np.asarray(batch.y)[has_weight]
+        offset = np.zeros(len(y)) if batch.offset is None else np.asarray(batch.offset)[has_weight]
+        client = np.zeros(len(y), int) if batch.client is None else np.asarray(batch.client)[has_weight]
+        return cls(x, y, weight[has_weight], offset, client)
 
 
 class WeightedPenalty(NamedTuple):
@@ -135,7 +127,7 @@ def has_path_solver(problem: Problem, batch: Batch) -> bool:
         and objective.has_numpy_derivatives
         and has_one_output(problem, n_features)
         and "l1_and_ridge" in vars(type(problem.regularizer))
-        and (isinstance(batch.x, CompressedRows) or min(n_rows, n_features) <= MAX_PARAMETERS)
+        and (why_not_dense(batch.x) != "" or min(n_rows, n_features) <= MAX_PARAMETERS)
     )
 
 

@@ -9,6 +9,9 @@ from scipy import sparse
 
 from fcorun.methods.objectives.objective import LossDerivatives
 
+MAX_WORKING = 1024  # features that have a Hessian; a larger one and its inverse cost more than many gradients
+_SMALL_NUMBERS = 2**24  # of sparse rows that become dense here
+
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
@@ -48,6 +51,18 @@ class SparseFeatures:
         rows = self.rows
         powers = sparse.csr_array((rows.data**exponent, rows.indices, rows.indptr), shape=rows.shape)
         return SparseFeatures(powers, self.scale**exponent, self.has_intercept)
+
+
+def arrange_features(rows: Any, scale: float, has_intercept: bool) -> Any:
+    """Return the features (p, n) of rows (n, d), an array or a csr_array, times ``scale``; few sparse ones are dense."""
+    n_rows, n_features = rows.shape
+    if sparse.issparse(rows):
+        if n_features > MAX_WORKING or n_rows * n_features > _SMALL_NUMBERS:
+            return SparseFeatures(rows, scale, has_intercept)
+        rows = rows.toarray()
+    features = np.ones((n_features + has_intercept, n_rows))
+    np.multiply(rows.T, scale, out=features[:n_features])
+    return features
 
 
 @dataclass(frozen=True, eq=False)

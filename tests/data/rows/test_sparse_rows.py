@@ -82,7 +82,7 @@ def test_rounds_and_solvers_share_the_nonzeros_on_a_cpu_with_the_host():
     of_rounds = compress_rows(x, np.float32)
     with jax.enable_x64(True):
         of_solver: Any = gather_rows(data, "examples").x
-        csr = compress_rows(x.astype(np.float64), np.float64).to_csr()
+        csr = compress_rows(x.astype(np.float64), np.float64).to_numpy()
     for rows in (of_rounds, of_solver):
         for device, host in ((rows.values, x.csr.data), (rows.columns, x.csr.indices), (rows.row, x.row_of_nonzero)):
             assert np.shares_memory(np.asarray(device), host)

@@ -16,7 +16,7 @@ from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
-from fcorun.methods.problem import path_solver, solver
+from fcorun.methods.problem import path_solver, row_products, solver
 from fcorun.methods.problem.path_solver import _PathState, has_path_solver, solve_path
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.sign_search import CautiousSignSearch, SignSearch
@@ -266,6 +266,7 @@ def test_paths_of_many_features_form_no_hessian_and_end_where_too_many_join(monk
 def test_minima_of_many_sparse_features_meet_their_conditions(objective, monkeypatch):
     """The gradients are those of JAX, and no baseline is asked, also where features are copies of others."""
     monkeypatch.delattr(solver, "minimize")
+    monkeypatch.setattr(row_products, "_SMALL_NUMBERS", 0)
     rng = np.random.default_rng(4)
     with jax.enable_x64(True):
         batch = make_batch(objective)
@@ -326,20 +327,22 @@ def compress(x) -> Any:
     return compress_rows(SparseMatrix(sparse.csr_array(x)), np.float64)
 
 
+@pytest.mark.parametrize(("small", "tolerance", "atol"), [(2**24, 1e-6, 1e-12), (0, 1e-13, 2e-6)])
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda value: str(value)[:60])
-def test_sparse_rows_have_the_path_of_their_dense_twins(objective):
-    """Dense rows of few features have a Hessian, and sparse ones its products with vectors."""
+def test_sparse_rows_have_the_path_of_their_dense_twins(objective, small, tolerance, atol, monkeypatch):
+    """Few sparse features become dense; many have the products of a Hessian with vectors, another method."""
+    monkeypatch.setattr(row_products, "_SMALL_NUMBERS", small)
     with jax.enable_x64(True):
         batch = make_batch(objective)
         dense = np.where(np.random.default_rng(1).random(batch.x.shape) < 0.4, batch.x, 0)
         problems = make_problems(objective, ElasticNet(0.1, l1_ratio=0.4, factors=FACTORS))
         problems = [replace(problem, scale=0.5) for problem in problems]
-        path = solve_path(problems, batch._replace(x=jnp.asarray(dense)), 1e-13)
-        twin_path = solve_path(problems, batch._replace(x=compress(dense)), 1e-13)
+        path = solve_path(problems, batch._replace(x=jnp.asarray(dense)), tolerance)
+        twin_path = solve_path(problems, batch._replace(x=compress(dense)), tolerance)
         for point, twin in zip(path, twin_path, strict=True):
             assert twin.certified
             for name, values in point.w.items():
-                np.testing.assert_allclose(twin.w[name], values, rtol=0, atol=2e-6)
+                np.testing.assert_allclose(twin.w[name], values, rtol=0, atol=atol)
 
 
 def test_many_sparse_features_are_certified_without_the_solver_of_the_baseline(monkeypatch):
