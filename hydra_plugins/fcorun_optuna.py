@@ -27,7 +27,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import differ_in_epsilon
 from fcorun.base.system.machine import require_single_host
 from fcorun.experiment.configuration.compose import make_sweep_name
-from fcorun.reports.build_table import asks_for_privacy
+from fcorun.reports.build_table import asks_for_privacy, draws_the_world
 from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
@@ -126,7 +126,7 @@ class OptunaSweeper(FcorunSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         options = self._check_options()
         axes, seed_jobs = self._split_axes(arguments)
-        self._check_equal_privacy(axes, seed_jobs[0])
+        self._check_equal_worlds(axes, seed_jobs[0])
         if self.launcher.config.dry_run:
             options = replace(options, storage=None)
         study = _open_study(options, axes, self._name_study(arguments, axes, seed_jobs[0]))
@@ -174,13 +174,16 @@ class OptunaSweeper(FcorunSweeper):
         add_points(_finished(study))
         return self.launcher.run_points(list(points.values()))
 
-    def _check_equal_privacy(self, axes: list[SearchAxis], seed_job: tuple[str, ...]) -> None:
-        """Refuse an axis that asks for privacy, or whose values cost another epsilon where the noise is given.
+    def _check_equal_worlds(self, axes: list[SearchAxis], seed_job: tuple[str, ...]) -> None:
+        """Refuse an axis that draws the world or asks for privacy, or whose values cost another epsilon.
 
         Raises UserError.
         """
         first = [axis.examples[0] for axis in axes]
         for position, axis in enumerate(axes):
+            if draws_the_world(axis.key):
+                raise UserError(f"{axis.key} is searched, and the luckiest would win: give one value, "
+                                f"{axis.examples[0]}, and a search for each other one")  # fmt: skip
             values = axis.values or (axis.low, axis.high)
             jobs = [[*first[:position], f"{axis.key}={v}", *first[position + 1 :], *seed_job] for v in values]
             experiments = [point.experiment for point in self.launcher.make_points(jobs[:1], 0)]

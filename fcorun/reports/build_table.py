@@ -133,7 +133,7 @@ def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
     return section == "privacy" and field_name not in choices
 
 
-def _draws_the_world(key: str) -> bool:
+def draws_the_world(key: str) -> bool:
     """Return whether a key is the seed of a clock, of a graph or of another part that is no algorithm and no data.
 
     Its values draw other worlds, of which the luckiest is no choice.
@@ -153,7 +153,7 @@ def _find_own_conditions(varied: Sequence[str], configs: Sequence[dict], summari
     choices: set[str] = set()
     for summary in summaries:
         choices.update(map(str, (summary.get("privacy") or {}).get("choices", ())))
-    found = [key for key in varied if _draws_the_world(key) or asks_for_privacy(key, choices)]
+    found = [key for key in varied if draws_the_world(key) or asks_for_privacy(key, choices)]
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):

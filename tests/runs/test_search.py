@@ -120,6 +120,12 @@ def test_a_search_refuses_less_privacy_as_a_choice(capsys):
     assert "privacy.epsilon is searched, but less privacy" in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_search_refuses_the_luck_of_a_clock_as_a_choice(capsys):
+    clock = ("topology=asynchronous", "clock=lognormal", "clients_per_round=null")
+    assert search("clock.seed=0,1", *clock, RATES[0]) == 2
+    assert "clock.seed is searched, and the luckiest would win" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_search_refuses_an_axis_that_costs_other_privacy(capsys, monkeypatch):
     pytest.importorskip("dp_accounting")
     private = ("privacy=gaussian", "data.clients=100", "clients_per_round=null", RATES[0])

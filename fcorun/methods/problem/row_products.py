@@ -54,7 +54,7 @@ class SparseFeatures:
 
 
 def arrange_features(rows: Any, scale: float, has_intercept: bool) -> Any:
-    """Return the features (p, n) of rows (n, d), an array or a csr_array, times ``scale``; few sparse ones are dense."""
+    """Return the features (p, n) of rows (n, d), an array or a csr_array, times ``scale``; of few rows an array."""
     n_rows, n_features = rows.shape
     if sparse.issparse(rows):
         if n_features > MAX_WORKING or n_rows * n_features > _SMALL_NUMBERS:
