@@ -3,6 +3,7 @@
 import ast
 import re
 import runpy
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +40,16 @@ def test_the_ground_floor_has_at_most_ten_files():
 def test_a_file_holds_one_idea():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     assert {path: n for path, n in lengths.items() if n > 610} == {}
+
+
+def test_no_file_has_the_marks_of_a_conflict():
+    root = Path(__file__).resolve().parents[1]
+    if not (root / ".git").exists():
+        pytest.skip("the files are not those of a repository")
+    # -I passes over binary files, and git grep ends with 1 where it finds no line
+    command = ["git", "grep", "-I", "-n", "-E", "^(<{7}|>{7}) "]
+    found = subprocess.run(command, cwd=root, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert (found.returncode, found.stdout) == (1, "")
 
 
 def test_a_function_tells_one_thing():
