@@ -11,7 +11,7 @@ from fcorun.base.metrics import EPSILON, GAP_RESOLUTION, PERSONAL_PREFIX
 from fcorun.engine.engine import Snapshot
 from fcorun.experiment.experiment import RELATIVE_CHANGE, PreparedExperiment, explain_growth, minimized_metric
 from fcorun.experiment.optimum import identification_metrics
-from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.communication.contracts import MessageBytes
 from fcorun.runs.client_history import ClientHistory, summarize_clients
 
@@ -243,6 +243,9 @@ class RunHistory:
         """Return a sentence on the final values of the targets of ``stop``, all missed; empty for no targets."""
         clauses = []
         for name, target in self._targets.items():
+            if name == RELATIVE_CHANGE and self._waits_for_upload:
+                clauses.append("change is not known at the end, for no client had uploaded since the evaluation before")
+                continue
             side = "below" if self._rises(name) else "above"
             clauses.append(f"{name} was {self._target_value(name):.3g} at the end, {side} {target:g}")
         return f"stop: {', '.join(clauses)}" if clauses else ""
@@ -254,18 +257,28 @@ class RunHistory:
     def _target_value(self, name: str) -> float:
         """Return the value of a target's metric at the last evaluation.
 
-        The relative change is inf at the first one, and where no client has uploaded since the one before: a model
-        that nobody has trained has not come to rest.
+        The relative change is inf at the first one, and where the run waits for an upload: a model that nobody has
+        trained has not come to rest.
         """
         if name != RELATIVE_CHANGE:
             return self.rows[-1][name]
-        if len(self.rows) < 2 or self.rows[-1]["bytes_up"] == self.rows[-2]["bytes_up"]:
+        if len(self.rows) < 2 or self._waits_for_upload:
             return float("inf")
         metric = minimized_metric(self.rows[-1])
         before, now = self.rows[-2][metric], self.rows[-1][metric]
         if now == before:
             return 0.0
         return abs(now - before) / max(abs(now), abs(before))
+
+    @property
+    def _waits_for_upload(self) -> bool:
+        """Whether no client has uploaded since the evaluation before, in rounds in which clients upload."""
+        algo, sent = self.experiment.algo, self.message_bytes
+        if sent is None or not any(sent.uploads) or len(self.rows) < 2:
+            return False
+        before, now = self.rows[-2:]
+        uploads = isinstance(algo, Algorithm) and algo.computes_round(int(before["round"]))
+        return uploads and before["bytes_up"] == now["bytes_up"]
 
     def check_growth(self) -> None:
         """Mark a run that is over as diverged if its objective grew without bounds."""

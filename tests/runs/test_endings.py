@@ -127,6 +127,21 @@ def test_a_model_that_nobody_has_trained_has_not_come_to_rest(nobody):
     assert 0 in objective.diff().tolist()
     assert not record.summary.get("stopped")
     assert record.summary["round"] == 20
+    sentence = "stop: change is not known at the end, for no client had uploaded since the evaluation before"
+    assert (sentence in record.status["reason"]) == (objective.diff().iloc[-1] == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        (("algo=local", "rounds=300", "eval_every=50"), 0.5),  # sends nothing
+        (("algo=meta_analysis", "algo.ridge=0.1", "rounds=5", "eval_every=1"), 1e-9),  # nothing after its only round
+    ],
+)
+def test_a_model_comes_to_rest_in_rounds_in_which_nothing_is_sent_by_design(options, change):
+    record = run(small(*options, "clients_per_round=null") | {"stop": {"change": change}})
+    assert record.metrics["bytes_up"].diff().iloc[-1] == 0
+    assert record.status["reason"].startswith("stopped in round ")
 
 
 @pytest.mark.slow
