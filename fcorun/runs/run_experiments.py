@@ -339,7 +339,7 @@ def _resolve(job: Job, data: FederatedData, watch: Watcher) -> bool:
 
 
 def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: int) -> None:
-    """Run batches in ``n_threads`` threads. Jobs that are handed back are divided among the idle threads."""
+    """Run batches in ``n_threads`` threads. Jobs that are handed back are divided over the group's free cores."""
     context = replace(context, uses_idle_cores=True)
     width = max(len(batch) for batch in batches)
     waiting = [(batch, width) for batch in batches]
@@ -353,8 +353,9 @@ def _run_in_threads(context: BatchContext, batches: list[list[Job]], n_threads: 
                 ended, running = wait_for_first(running)
                 handed_back = [jobs for jobs in (future.result() for future in ended) if jobs]
                 n_free = min(n_threads, context.cores.share) - len(running)
-                for jobs in handed_back:
-                    n_pieces = max(n_free // len(handed_back), 1)
+                for k, jobs in enumerate(handed_back):
+                    n_pieces = max(n_free // (len(handed_back) - k), 1)
+                    n_free -= n_pieces
                     width = -(-len(jobs) // n_pieces)
                     waiting += [(jobs[start : start + width], width) for start in range(0, len(jobs), width)]
         except BaseException:

@@ -1,17 +1,18 @@
 """The cores that groups of runs share while they are computed side by side."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 
 from fcorun.base.system.files import check_interrupted, defer_interruption, wait_for_first
 from fcorun.base.system.machine import available_cores, compute_policy, current_hosts
 
 _CALLS_AT_ONCE = 4  # at most: the data of each group are in memory
+_group: ContextVar[int] = ContextVar("_group", default=0)  # of this thread, a number
 
 
 @dataclass
@@ -30,6 +31,7 @@ class SharedCores:
     set_up: threading.Lock = field(default_factory=threading.Lock)
     _groups_left: int = field(default=0, init=False)
     _free: int = field(init=False)
+    _held: Counter[int] = field(default_factory=Counter, init=False)  # by group
     _queue: deque[object] = field(default_factory=deque, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
 
@@ -49,6 +51,7 @@ class SharedCores:
             self._changed.wait_for(lambda: self._queue[0] is ticket and self._free >= n_cores)
             self._queue.popleft()
             self._free -= n_cores
+            self._held[_group.get()] += n_cores
             self._changed.notify_all()  # the next in the queue may find a free core, too
         try:
             check_interrupted()
@@ -56,6 +59,7 @@ class SharedCores:
         finally:
             with self._changed:
                 self._free += n_cores
+                self._held[_group.get()] -= n_cores
                 self._changed.notify_all()
 
     def run_side_by_side(
@@ -78,8 +82,13 @@ class SharedCores:
                     return
             return
         self._groups_left = len(calls)
+
+        def run_group(number: int) -> None:
+            _group.set(number)
+            calls[number]()
+
         with defer_interruption(), ThreadPoolExecutor(at_once) as pool:
-            running = {pool.submit(copy_context().run, call) for call in calls}
+            running = {pool.submit(copy_context().run, run_group, number) for number in range(len(calls))}
             try:
                 while running and not ends_early():
                     ended, running = wait_for_first(running)
@@ -90,11 +99,21 @@ class SharedCores:
                 pool.shutdown(cancel_futures=True)
 
     @property
+    def _groups_at_once(self) -> int:
+        """The number of groups that compute or set up; the others wait for these."""
+        return min(self._groups_left, _CALLS_AT_ONCE)
+
+    @property
     def share(self) -> int:
-        """Return the number of cores for each group of those that are left, at least 1."""
-        return -(-self.count // max(1, min(self._groups_left, _CALLS_AT_ONCE)))
+        """Return the number of cores for each group that computes or sets up, at least 1."""
+        return -(-self.count // max(1, self._groups_at_once))
 
     def has_idle(self) -> bool:
-        """Return whether a core is free for which nothing waits, nor a group that computes nothing yet."""
-        busy = self.count - self._free
-        return self._free > 0 and not self._queue and self._groups_left <= busy
+        """Return whether a core is free for this thread's group.
+
+        Its group then holds less than its share, nothing waits for a core, and no other group sets up.
+        """
+        with self._changed:
+            is_free = self._free > 0 and not self._queue
+            n_computing = sum(held > 0 for held in self._held.values())
+            return is_free and n_computing >= self._groups_at_once and self._held[_group.get()] < self.share

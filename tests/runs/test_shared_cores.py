@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 from sweeps import run_sweep_command
@@ -66,6 +67,33 @@ def test_a_group_has_its_share_of_the_cores_and_idle_ones_when_the_others_have_e
     cores.run_side_by_side([compute, set_up], lambda: False, one_by_one=False)
     assert seen == [(1, False), (2, True)]
     assert cores.share == 2
+
+
+@pytest.mark.parametrize(
+    ("held", "n_groups", "expected"),
+    [
+        ((4, 1), 2, [False, True]),  # as many batches as its share: to hand one back would cut none
+        ((1, 2, 1, 1), 10, [True, False, True, True]),  # six groups wait for a place
+        ((3,), 3, [False]),  # two groups set up
+        ((2, 3, 1), 4, [False, False, False]),  # the last one sets up
+    ],
+)
+def test_a_free_core_is_for_groups_below_their_share_once_all_compute(held, n_groups, expected):
+    cores, seen = SharedCores(8), {}
+    hold, leave = threading.Barrier(len(held)), threading.Barrier(min(n_groups, 4))
+
+    def compute(group):
+        if group < len(held):
+            with cores.take(held[group]):
+                hold.wait(60)
+                seen[group] = cores.has_idle()
+                leave.wait(60)
+        elif group < 4:
+            leave.wait(60)
+
+    calls = [partial(compute, group) for group in range(n_groups)]
+    cores.run_side_by_side(calls, lambda: False, one_by_one=False)
+    assert [seen[group] for group in range(len(held))] == expected
 
 
 def count_threads_of_blas():
