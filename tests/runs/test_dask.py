@@ -198,6 +198,44 @@ def test_a_worker_computes_with_one_thread_unless_its_environment_says_otherwise
         assert os.environ["PJRT_NPROC"] == "4"
 
 
+HOST_AFTER_GROUP = """
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from fcorun.base.system.machine import HostOptions
+from fcorun.runs.executors import dask_host, dask_worker
+
+address = "tcp://10.0.0.2:1"
+worker = SimpleNamespace(
+    address=address, state=SimpleNamespace(nthreads=1), scheduler=SimpleNamespace(address=address), security=None
+)
+dask_worker.get_worker = dask_host.get_worker = lambda: worker
+dask_host.get_client = lambda: None
+dask_host.Queue = lambda name, client: SimpleNamespace(qsize=lambda: 0, put=lambda value: None)
+
+def start(command, env, **options):
+    print(env.get("PJRT_NPROC"))
+    raise SystemExit
+
+dask_host.subprocess.Popen = start
+with dask_worker.serving(Path(".dask-1")):
+    print(os.environ["PJRT_NPROC"])
+dask_host.run_host(dask_host.HostTask("t", 1, (address,), (), HostOptions(), ".", Path("."), None, {}))
+"""
+
+
+@pytest.mark.parametrize("of_starter", [None, "4"])
+def test_a_host_has_the_threads_that_whoever_started_its_worker_gave(of_starter):
+    """Also after the worker has computed a group of points, in one thread; seen in a fresh process, as a worker is."""
+    environment = {key: value for key, value in os.environ.items() if key != "PJRT_NPROC"}
+    if of_starter is not None:
+        environment["PJRT_NPROC"] = of_starter
+    Path(".dask-1").touch()
+    command = [sys.executable, "-c", HOST_AFTER_GROUP]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert shown.split() == [of_starter or "1", str(of_starter)]
+
+
 def test_rows_that_a_killed_study_left_for_workers_go_with_the_next_command_of_any_kind():
     study = plan_selection(compose([*SMALL, "algo=centralized"]), SelectOptions(folds=3, points=3), "s").study
     for _ in range(2):

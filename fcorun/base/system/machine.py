@@ -187,6 +187,10 @@ def use_precision(precision: str) -> Iterator[None]:
         yield
 
 
+# of whoever started this process, without the limits that its tasks set, such as on the cores
+STARTING_ENVIRONMENT = dict(os.environ)
+
+
 def available_cores() -> int:
     """Return the number of cores that this process may use: $FCORUN_CORES, or the system's count."""
     if os.environ.get("FCORUN_CORES", "").isdecimal():

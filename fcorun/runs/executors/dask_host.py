@@ -22,7 +22,14 @@ from distributed.comm.addressing import get_address_host
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.hosts import Hosts
-from fcorun.base.system.machine import HostOptions, check_versions, free_host_memory, set_hosts, set_up_jax
+from fcorun.base.system.machine import (
+    STARTING_ENVIRONMENT,
+    HostOptions,
+    check_versions,
+    free_host_memory,
+    set_hosts,
+    set_up_jax,
+)
 
 _PROGRAM = "fcorun.interface.cli.host"
 _POLL_SECONDS = 0.1
@@ -88,7 +95,7 @@ def run_host(task: HostTask) -> tuple[int, str]:
     if starts.qsize():  # of a worker that was lost, and came back under its address
         return -signal.SIGKILL, ""
     starts.put(True)
-    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    environment = STARTING_ENVIRONMENT | {"PYTHONSAFEPATH": "1"}
     if task.n_cores is not None:
         environment["FCORUN_CORES"] = str(task.n_cores)
     content = pickle.dumps((task, worker.scheduler.address, worker.security, get_address_host(worker.address)))
