@@ -42,7 +42,8 @@ def run_benchmark(folder: Path, options: list[str]) -> Path:
     for place, script in COPIES.items():
         shutil.copy(SCRIPTS / script, folder / place)
     chosen = [word for name in SOLVERS for word in ("-s", name)]
-    command = [sys.executable, "-c", PROGRAM, "run", str(folder), "-r", REPETITIONS, *chosen, "--no-plot", "--no-html"]
+    command = [sys.executable, "-c", PROGRAM, "run", str(folder), "-r", REPETITIONS, *chosen]
+    command += ["--no-plot", "--no-html", "--no-cache"]  # the cache has repetitions of other versions of fcorun, too
     subprocess.run([*command, *options], check=True, env=os.environ | ONE_THREAD)
     return max((folder / "outputs").glob("*.parquet"), key=lambda path: path.stat().st_mtime)
 
