@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fcorun.base.config import numeric_fields
@@ -28,7 +27,7 @@ from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_d
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import path_solver, solver
-from fcorun.methods.problem.problem import Problem
+from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.inference.solution import Penalty
 from fcorun.results.models.coefficients import coefficients_from
@@ -56,10 +55,8 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
         evaluation_arrays = evaluation.arrays("float64")
         train_slice = algo.select_rows(data.train.offsets)
         train_rows = all_rows
-        if train_slice != slice(None):
-            train_rows = gather_rows(data, settings.client_weighting, train_slice)
-        if not data.is_informative.all():
-            train_rows = train_rows._replace(x=jnp.asarray(data.informative_features(np.asarray(train_rows.x))))
+        if train_slice != slice(None) or not data.is_informative.all():
+            train_rows = _gather_informative_rows(data, settings.client_weighting, train_slice)
         key = job.experiment.law_key or job.experiment.batch_key
         constants = (numeric_fields(problem.mirror), data.train.offsets.tolist())
         measure = _compile_measure(Keyed(f"{key} {constants}", (problem, evaluation)))
@@ -84,6 +81,12 @@ def run_baseline(job: Job, data: FederatedData, watch: Watcher) -> None:
     times = {"steady": time.perf_counter() - start, "batched_with": 1}
     finish_run(job, data, {name: np.asarray(value) for name, value in iterate.w.items()}, None, times=times)
     watch.on_end(job)
+
+
+def _gather_informative_rows(data: FederatedData, client_weighting: str, rows: slice) -> Batch:
+    """Return training rows as ``gather_rows`` does, with 0 for features that the loss does not depend on."""
+    train = replace(data.train, x=data.informative_features(data.train.x))
+    return gather_rows(replace(data, train=train), client_weighting, rows)
 
 
 @lru_cache(maxsize=2)
@@ -140,8 +143,7 @@ def _solve_table(experiment: PreparedExperiment, data: FederatedData, key: str) 
     assert isinstance(algo, Baseline)
     with jax.enable_x64(True):
         problem = build.build_problem(experiment, data)
-        rows = gather_rows(data, experiment.settings.client_weighting)
-        rows = rows._replace(x=jnp.asarray(data.informative_features(np.asarray(rows.x))))
+        rows = _gather_informative_rows(data, experiment.settings.client_weighting, slice(None))
         compiled = solver.compile_once(Keyed(key, problem), rows.x.shape[1])
         for iterate in path_solver.minimize(problem, rows, algo.tolerance, algo.max_iterations, compiled):  # noqa: B007
             check_interrupted()

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import engine_of, fails, ragged
+from scipy.sparse import csr_array
 
 import fcorun
 from fcorun import compose, run
@@ -301,9 +302,17 @@ def test_events_that_are_text_are_explained(tmp_path):
         load_data(prepare(compose([*options, "objective=cox", "algo=newton", "reg=none"])))
 
 
-@pytest.mark.parametrize("algorithm", [fcorun.Newton(), fcorun.Centralized(), fcorun.FedDualAvg()])
+@pytest.mark.parametrize(
+    ("algorithm", "kind"),
+    [
+        (fcorun.Newton(), np.asarray),
+        (fcorun.Centralized(), np.asarray),
+        (fcorun.Centralized(), csr_array),
+        (fcorun.FedDualAvg(), np.asarray),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::fcorun.ExperimentWarning")
-def test_a_feature_that_is_constant_within_each_client_has_the_coefficient_0(algorithm, tmp_path):
+def test_a_feature_that_is_constant_within_each_client_has_the_coefficient_0(algorithm, kind, tmp_path):
     """The baseline hazards absorb the feature, so that the other coefficients are those without it."""
     rng = np.random.default_rng(0)
     x, client = rng.normal(size=(80, 2)), np.arange(80) % 4
@@ -311,7 +320,7 @@ def test_a_feature_that_is_constant_within_each_client_has_the_coefficient_0(alg
     shared = {"algorithm": algorithm, "objective": fcorun.Cox(), "regularizer": fcorun.NoRegularizer(), "rounds": 40}
     solutions = []
     for features in (x, np.c_[x, 2000.1 + client % 3]):
-        data = fcorun.from_arrays(features, time, client, task="survival", standardize="none", validation=0.0)
+        data = fcorun.from_arrays(kind(features), time, client, task="survival", standardize="none", validation=0.0)
         record = fcorun.Experiment(data=data, **shared).run(tmp_path / str(len(solutions)))
         solutions.append(record.solution["weights"])
     assert solutions[1][2] == 0
