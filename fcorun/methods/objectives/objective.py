@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, Shaped
 
 from fcorun.base.config import NonNegative, PluginBase
-from fcorun.base.errors import word
+from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import Metric
 from fcorun.data.rows.features import append_ones, mean_gram_range, operation
 from fcorun.methods.objectives.intercepts import (
@@ -302,10 +302,16 @@ class LossDerivatives(NamedTuple):
     restore: Callable[[np.ndarray], np.ndarray] | None = None
 
     def multiply(self, direction: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Return the product of the Hessian in the predictions with a direction."""
+        """Return the product of the Hessian in the predictions with a direction.
+
+        Raises UserError for ``eliminate`` without ``restore``.
+        """
         product = self.curvature * direction
-        if self.eliminate is None or self.restore is None:
+        if self.eliminate is None:
             return product
+        if self.restore is None:
+            raise UserError("`derivatives` of the objective gives LossDerivatives with `eliminate` alone: give its "
+                            "transpose `restore`, too, which sparse rows and many features need")  # fmt: skip
         return product - self.restore(self.eliminate(direction[None])[0])
 
 

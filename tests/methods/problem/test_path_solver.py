@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.linear_model import Lasso
 
+from fcorun.base.errors import UserError
 from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.methods.mirror_maps import Euclidean
@@ -320,6 +321,13 @@ def test_points_are_finite_where_losses_overflow(objective, widest):
         for k, point in enumerate(points):
             assert np.isfinite(float(problems[k].loss(point.w, batch)))
     assert widest < 800 or not points
+
+
+def test_a_part_of_the_hessian_without_its_transpose_is_refused():
+    whole = Cox().derivatives(np.zeros(4), np.array([1.0, 2, -3, 4]), np.full(4, 0.25), np.zeros(4, int))
+    assert np.isfinite(whole.multiply(np.ones(4))).all()
+    with pytest.raises(UserError, match="give its transpose restore"):
+        whole._replace(restore=None).multiply(np.ones(4))
 
 
 def compress(x) -> Any:
