@@ -264,6 +264,7 @@ class _PathState:
             certified=excess <= self.goal,
         )
 
+    @_may_overflow
     def full_gradient(self) -> Float[np.ndarray, " p"]:
         """Return the gradient of F at the point, which one problem of a path ends at and the next one begins with."""
         if self._differentiated is not self.derivatives:
@@ -309,6 +310,8 @@ class _PathState:
         """Go near the minimum of F + psi, loosely along stronger l1, from where 0 is the minimum."""
         has_l1 = penalty.l1 > 0
         factor = np.max(np.abs(self.full_gradient()[has_l1]) / penalty.l1[has_l1], initial=1.0)
+        if not np.isfinite(factor):
+            return
         goal = self.goal
         self.goal = max(goal, _LOOSE * self.scale)
         for k in range(int(np.log(factor) / np.log(self.path_factor)), 0, -1):

@@ -323,6 +323,15 @@ def test_points_are_finite_where_losses_overflow(objective, widest):
     assert widest < 800 or not points
 
 
+def test_infinite_gradients_of_many_features_end_the_path():
+    with jax.enable_x64(True):
+        x = jnp.asarray(1e300 * np.random.default_rng(0).standard_normal((4, 1100)))
+        batch = Batch(x, jnp.asarray([1e10, -1e10, 2e10, -2e10]), jnp.full(4, 0.25))
+        problem = Problem(LeastSquares(), L1(0.1), Euclidean(), LeastSquares().shapes((1100,), 0))
+        iterates = list(path_solver.minimize(problem, batch, 1e-9, 2))
+        assert not any(iterate.certified for iterate in iterates)
+
+
 def test_a_part_of_the_hessian_without_its_transpose_is_refused():
     whole = Cox().derivatives(np.zeros(4), np.array([1.0, 2, -3, 4]), np.full(4, 0.25), np.zeros(4, int))
     assert np.isfinite(whole.multiply(np.ones(4))).all()
