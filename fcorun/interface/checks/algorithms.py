@@ -413,8 +413,13 @@ def check_sparse_rows(case: AlgorithmCase) -> str:
         dense = record_of(sparse_rows(folder, *options, "data.sparse=false"), folder / "dense")
         tolerance = case.tolerance if case.has_field("iterations") else 1e-12
         pairs: list[tuple[dict, dict]] = [(dense.solution, sparse.solution), (dense.personal, sparse.personal)]
+        n_dense, n_sparse = len(dense.rows), len(sparse.rows)
+        require(n_dense == n_sparse, "sparse rows should lead to as many evaluations as dense ones, and lead to "
+                                     f"{n_sparse} instead of {n_dense}")  # fmt: skip
         pairs.extend(zip(dense.rows, sparse.rows, strict=True))
         for of_dense, of_sparse in pairs:
+            differing = ", ".join(sorted(of_dense.keys() ^ of_sparse.keys()))
+            require(not differing, f"sparse and dense rows should lead to the same columns, and one lacks: {differing}")
             for key, expected in of_dense.items():
                 if key == "seconds" or np.asarray(expected).dtype.kind != "f":
                     continue
