@@ -272,7 +272,7 @@ class RunHistory:
 
     @property
     def _waits_for_upload(self) -> bool:
-        """Whether no client has uploaded since the evaluation before, in rounds in which clients upload."""
+        """True if no client has uploaded since the evaluation before, in rounds in which clients upload."""
         algo, sent = self.experiment.algo, self.message_bytes
         if sent is None or not any(sent.uploads) or len(self.rows) < 2:
             return False
