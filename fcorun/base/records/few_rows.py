@@ -1,56 +1,193 @@
-"""Lines of tables about few rows, whose numbers tell of single patients, and stay where a record is sent."""
+"""Numbers of few rows, which tell of single patients, and stay where a record is sent.
+
+If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
+is what those few have.
+"""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError, abbreviate
+from fcorun.base.metrics import CLIENT_SUFFIXES, QUANTILE_SUFFIXES
 from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import tables
-from fcorun.base.records.contents import SUMMARY
-from fcorun.base.records.formats import csv_text, read_text
-from fcorun.base.records.tables import TableFile
+from fcorun.base.records.contents import CONFIG, SUMMARY
+from fcorun.base.records.formats import csv_text, read_text, read_yaml
 
-LEAST_ROWS = 5  # that a line is about which is sent
+LEAST_ROWS = 5  # or groups, of which numbers are sent
 CLIENTS_TABLE = "clients.parquet"  # rows and scores of each client at each evaluation
 _SHOWN = 10  # names in a sentence
-_Line = dict[str, Any]
+_ALL = {"scores.csv": (tables.SCORES, ""), "comparison.csv": (tables.COMPARISON, "all")}  # the client of totals
+_BY_CLIENT = (  # files about clients and folds alone
+    *(CLIENTS_TABLE, "client_estimates.csv", "nested.csv", "calibration.csv", "missing.csv"),
+    *name_picture_files("clients", "comparison"),
+)
+_COUNTED = (tables.CALIBRATION, tables.GAPS)  # whose lines may be about few rows although no client is
+_TABLES = ("metrics.csv", "results.csv", "table.csv", "selection.csv")  # with metrics over clients, or lines of folds
+_FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters`` in fcorun.results.models.inference say
+    r"((rows of|events in|rows without an event in) )?(no|\d[\d,]*) (rows?|events?|groups?|clients?)"
+    r"( without an event)?( in (no|\d[\d,]*) rows?)?"
+)
 
 
 @dataclass(frozen=True)
-class CountedLines:
-    """The numbers of rows that the lines of a table are about.
+class FewRows:
+    """What stays of a result, or of a record.
 
     Attributes:
-        together: the columns that are equal in lines about parts of the same rows, and about all of these.
-        count: returns the number of rows of a line, inf where it does not say.
+        simulated: all data are fcorun's own simulations, of which everything is sent.
+        small: the clients and folds with few rows.
     """
 
-    together: tuple[str, ...]
-    count: Callable[[_Line], float]
+    simulated: bool
+    small: tuple[str, ...]
 
-    def find_few(self, lines: Sequence[_Line]) -> list[_Line]:
-        """Return the lines about 1 to LEAST_ROWS - 1 rows."""
-        return [line for line in lines if 0 < self.count(line) < LEAST_ROWS]
+    @classmethod
+    def find(cls, folders: Sequence[Path]) -> "FewRows":
+        """Return what stays of the files in some folders. Raises UserError for a damaged table."""
+        if is_simulated(folders):
+            return cls(True, ())
+        return cls(False, tuple(dict.fromkeys(name for folder in folders for name in _find_small(folder))))
 
-    def leave_out_few(self, lines: Sequence[_Line]) -> list[_Line]:
-        """Return the lines without those about few rows.
+    def list_files(self, folder: Path) -> set[str]:
+        """Return the names of the files in a folder that stay as a whole."""
+        if self.simulated:
+            return set()
+        names = {table.name for table in _COUNTED if any(_find_few_lines(table, folder))}
+        if self.small:
+            names |= set(_BY_CLIENT)
+            if (folder / "client_estimates.csv").is_file():
+                names |= set(name_picture_files("inference"))  # with the clients' estimates
+        return names
 
-        With them go the next larger ones, until LEAST_ROWS rows are left out of a total: the total less the lines that
-        stay tells of so many rows at least.
-        """
-        left_out = set()
-        n_left_out: dict[tuple, float] = {}
-        for index in sorted(range(len(lines)), key=lambda index: self.count(lines[index])):
-            n_rows = self.count(lines[index])
-            key = tuple(lines[index].get(name) for name in self.together)
-            is_few = 0 < n_rows < LEAST_ROWS
-            if is_few or 0 < n_left_out.get(key, 0) < LEAST_ROWS:
-                left_out.add(index)
-                n_left_out[key] = n_left_out.get(key, 0) + n_rows
-        return [line for index, line in enumerate(lines) if index not in left_out]
+    def read_rest(self, path: Path) -> str | None:
+        """Return what is sent of a file, None if that is all of it. Raises UserError for a damaged table."""
+        if self.simulated:
+            return None
+        if path.name in _OF_LEVELS and any(_find_few_lines(tables.INTERVALS, path.parent)):
+            return _OF_LEVELS[path.name](path)
+        if self.small and path.name in _ALL:
+            return _keep_totals(*_ALL[path.name], path.parent)
+        if self.small and path.name in _TABLES:
+            lines = tables.TableFile(path.name, {}).read_texts(path.parent)
+            return csv_text([_drop_metrics_over_clients(line) for line in lines if line.get("fold", "all") == "all"])
+        return None
+
+    def hide_numbers(self, content: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """Return the content of a JSON file in a folder without such numbers, and with a warning that says so."""
+        if self.simulated:
+            return content
+        shown = dict(content)
+        left_out = []
+        if self.small:
+            left_out.append("numbers by client and by fold")
+            for name in ("final", "best", "tail"):
+                if isinstance(shown.get(name), dict):
+                    shown[name] = _drop_metrics_over_clients(shown[name])
+            shown.pop("weight_of_fold", None)
+            if isinstance(shown.get("nested"), dict):
+                of_folds = ("scores", "weight_of_fold")
+                shown["nested"] = {key: value for key, value in shown["nested"].items() if key not in of_folds}
+        if isinstance(shown.get("data"), dict):
+            shown["data"] = data = dict(shown["data"])
+            if "outcome" in data and self.small:
+                data["outcome"] = [line for line in data["outcome"] if _is_total(line)]
+            if "few_levels" in data:
+                data["few_levels"] = dict.fromkeys(data["few_levels"], "few rows")
+        for table in _COUNTED:
+            if not self.small and any(_find_few_lines(table, folder)):
+                left_out.append(table.name)
+        if left_out and isinstance(shown.get("warnings"), list):
+            sentence = (
+                f"left out of what was sent: {' and '.join(left_out)}, as some are of fewer than {LEAST_ROWS} rows "
+                "or groups, and would tell of single patients"
+            )
+            shown["warnings"] = [*shown["warnings"], sentence]
+        return shown
+
+
+def is_over_clients(name: str) -> bool:
+    """Return whether a metric is of the best or worst clients, or a quantile or spread over clients; no setting is."""
+    return name.endswith((*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES)) and "." not in name
+
+
+def is_simulated(folders: Iterable[Path]) -> bool:
+    """Return whether configurations are in some folders, and all are of data that fcorun itself simulates."""
+    sections = [read_yaml(folder / CONFIG.name).get("data") for folder in folders if (folder / CONFIG.name).is_file()]
+    return bool(sections) and all(isinstance(data, dict) and _simulates(data) for data in sections)
+
+
+def _simulates(data: dict[str, Any]) -> bool:
+    return str(data.get("class", "")).startswith("fcorun.") and not data.keys() & {"path", "root", "target"}
+
+
+def name_few(folders: Iterable[Path]) -> str:
+    """Return the clients, folds, columns and levels in some folders that have few rows; "" without any."""
+    few = []
+    for folder in folders:
+        try:
+            few += _find_small(folder)
+            for table in (*_COUNTED, tables.INTERVALS):
+                few += _find_few_lines(table, folder)
+        except UserError:  # a damaged table, which is told where it is shown
+            continue
+    return abbreviate([*dict.fromkeys(few)], _SHOWN)
+
+
+def _find_small(folder: Path) -> list[str]:
+    """Return the clients and folds of a folder that have few rows, or few groups."""
+    return [name or "all clients" for name, n in _count_rows(folder) if 0 < n < LEAST_ROWS]
+
+
+def _count_rows(folder: Path) -> Iterator[tuple[str, float]]:
+    """Yield numbers of rows, or groups, of clients and folds, as each file of a folder has them."""
+    for line in SUMMARY.read(folder).get("data", {}).get("outcome") or []:
+        yield line["client"], line["rows"]
+    for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows")):
+        for line in table.read_texts(folder):
+            yield line.get("client", ""), _parse_count(line.get(column))
+    for line in tables.NESTED.read_texts(folder):
+        yield f"fold {line.get('outer_fold')}", _parse_count(line.get("n"))
+    if (folder / CLIENTS_TABLE).is_file():
+        import pandas as pd
+
+        frame = pd.read_parquet(folder / CLIENTS_TABLE, columns=["client", "rows"]).drop_duplicates()
+        yield from zip(frame["client"], frame["rows"], strict=True)
+    if (folder / tables.PREDICTIONS.name).is_file():
+        yield from _count_predicted(folder / tables.PREDICTIONS.name)
+
+
+def _count_predicted(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the numbers of held-out rows, or of their groups, of each client and of each fold, by set."""
+    import pandas as pd
+
+    names = ("set", "client", "row", "group", "fold")
+    try:
+        frame = pd.read_csv(path, usecols=lambda name: name in names, dtype=str, keep_default_na=False)
+        unit = "group" if "group" in frame else "row"
+        for column, word in (("client", ""), ("fold", "fold ")):
+            if column in frame:
+                counts = frame.groupby(["set", column], as_index=False)[unit].nunique()
+                for name, n in zip(counts[column], counts[unit], strict=True):
+                    yield f"{word}{name}", int(n)
+    except (KeyError, ValueError) as error:
+        raise tables.PREDICTIONS.describe_damage(path.parent, str(error)) from error
+
+
+def _find_few_lines(table: tables.TableFile, folder: Path) -> Iterator[str]:
+    """Yield what the lines about few rows of a table are of: a column with gaps, a level, or a client."""
+    for line in table.read_texts(folder):
+        if "missing" in line:
+            missing = int(line["missing"])
+            n = min(missing, int(line["rows"]) - missing or math.inf)
+        else:
+            n = _parse_count(line.get("n"))
+        if 0 < n < LEAST_ROWS or _FEW_OF_LEVEL.fullmatch(line.get("method", "")):
+            yield line.get("column") or line.get("client") or line.get("feature") or "all clients"
 
 
 def _parse_count(text: str | None) -> float:
@@ -61,74 +198,38 @@ def _parse_count(text: str | None) -> float:
         return math.inf
 
 
-def _count_n(line: _Line) -> float:
-    return _parse_count(line.get("n"))
+def _is_total(line: dict[str, Any]) -> bool:
+    return not line["client"] and line["rows"] >= LEAST_ROWS
 
 
-def _count_gaps(line: _Line) -> float:
-    """Return the number of rows with a gap, or of those without one if they are fewer: a line is about both."""
-    missing = int(line["missing"])
-    present = int(line["rows"]) - missing
-    return min(missing, present) if present else missing
+def _keep_totals(table: tables.TableFile, all_clients: str, folder: Path) -> str:
+    """Return the lines of a table about all rows of a set; personal models may be those of some clients alone."""
+    totals = [line for line in table.read_texts(folder) if line.get("client") == all_clients]
+    most: dict[str | None, float] = {}
+    for line in totals:
+        most[line.get("set")] = max(most.get(line.get("set"), LEAST_ROWS), _parse_count(line.get("n")))
+    return csv_text([line for line in totals if _parse_count(line.get("n")) == most[line.get("set")]])
 
 
-OUTCOME = CountedLines(("set",), lambda line: line.get("rows", math.inf))  # of the data in summary.json
-COUNTED_TABLES: dict[str, tuple[TableFile, CountedLines]] = {
-    "scores.csv": (tables.SCORES, CountedLines(("set", "model"), _count_n)),
-    "calibration.csv": (tables.CALIBRATION, CountedLines(("set", "model", "kind", "at"), _count_n)),
-    "comparison.csv": (tables.COMPARISON, CountedLines(("candidate", "score"), _count_n)),
-    "inference.csv": (tables.INTERVALS, CountedLines(("feature",), _count_n)),
-    "client_estimates.csv": (
-        tables.CLIENT_ESTIMATES,
-        CountedLines(("feature",), lambda line: _parse_count(line.get("rows"))),
-    ),
-    "missing.csv": (tables.GAPS, CountedLines(("column", "outcome"), _count_gaps)),
-}
+def _drop_metrics_over_clients(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not is_over_clients(name)}
 
 
-def leave_out_few(path: Path) -> str:
-    """Return the text of one of COUNTED_TABLES without the lines about few rows.
-
-    The lines of inference.csv stay, without their rows and events: all rows less those of one level are another's.
-    Raises UserError for a damaged table.
-    """
-    table, counted = COUNTED_TABLES[path.name]
-    lines = table.read_texts(path.parent)
-    if table is tables.INTERVALS:
-        return csv_text([line | dict.fromkeys(line.keys() & {"n", "events"}, "") for line in lines])
-    kept = counted.leave_out_few(lines)
-    return csv_text(kept) if len(kept) < len(lines) else read_text(path)
+def _hide_counts_of_levels(path: Path) -> str:
+    """Return inference.csv without rows and events of levels: all rows less those of one level are another's."""
+    lines = tables.INTERVALS.read_texts(path.parent)
+    for line in lines:
+        line.update(dict.fromkeys(line.keys() & {"n", "events"}, ""))
+        if _FEW_OF_LEVEL.fullmatch(line["method"]):
+            line["method"] = "few rows"
+    return csv_text(lines)
 
 
-def list_files_about_few(folder: Path) -> set[str]:
-    """Return the names of the files in a folder that are about clients, one of which has few rows."""
-    names = set()
-    if (folder / CLIENTS_TABLE).is_file():
-        import pandas as pd
-
-        rows = pd.read_parquet(folder / CLIENTS_TABLE, columns=["rows"])["rows"]
-        if min(rows.tolist(), default=LEAST_ROWS) < LEAST_ROWS:
-            names |= {CLIENTS_TABLE, *name_picture_files("clients")}
-    if _find_few(folder, "comparison.csv"):
-        names |= {*name_picture_files("comparison")}
-    return names
+def _hide_few_levels(path: Path) -> str:
+    """Return inference.txt with "few rows" in sentences on levels without intervals."""
+    few = re.compile(rf"\({_FEW_OF_LEVEL.pattern}\)")
+    lines = read_text(path).splitlines(keepends=True)
+    return "".join(few.sub("(few rows)", line) if "no interval of " in line else line for line in lines)
 
 
-def name_few(folders: Iterable[Path]) -> str:
-    """Return the clients, levels and columns that lines about few rows in some folders are of; "" without any."""
-    few = []
-    for folder in folders:
-        few += OUTCOME.find_few(SUMMARY.read(folder).get("data", {}).get("outcome") or [])
-        for name in COUNTED_TABLES:
-            few += _find_few(folder, name)
-    names = [line.get("column") or line.get("client") or line.get("feature") or "all clients" for line in few]
-    return abbreviate([*dict.fromkeys(names)], _SHOWN)
-
-
-def _find_few(folder: Path, name: str) -> list[_Line]:
-    """Return the lines about few rows of a table in a folder; [] of one that is missing or damaged."""
-    table, counted = COUNTED_TABLES[name]
-    try:
-        return counted.find_few(table.read_texts(folder))
-    except UserError:
-        return []
+_OF_LEVELS = {"inference.csv": _hide_counts_of_levels, "inference.txt": _hide_few_levels}

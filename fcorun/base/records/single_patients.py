@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fcorun.base.records.few_rows import OUTCOME
-
 # files from which outcomes and predictions of single patients can be read: lines of patients, thresholds at which a
 # curve turns or between which one patient lies, times of events; nothing sends them that sends a record
 PATIENT_FILES = ("predictions.csv", "roc.csv", "thresholds.csv", "baseline_hazard.csv")
@@ -16,12 +14,10 @@ SENTENCES = (  # keys of JSON and configurations, and columns of tables, whose t
 
 
 def hide_patients(content: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary or a status without the limits of columns, the outcomes of few rows, and numbers of rows."""
+    """Return a summary or a status without the limits of columns and numbers of rows."""
     shown = change_texts(content, lambda text, is_sentence: hide_row_numbers(text) if is_sentence else text)
     if isinstance(shown.get("data"), dict):
         shown["data"].pop("limits", None)
-        if "outcome" in shown["data"]:
-            shown["data"]["outcome"] = OUTCOME.leave_out_few(shown["data"]["outcome"])
     return shown
 
 

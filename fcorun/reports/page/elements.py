@@ -83,11 +83,13 @@ class Cell:
         text: what is shown.
         is_number: whether the cell is aligned as a number.
         sorts: whether the text is a number that the table is sorted by.
+        exact: the number in all its digits, for sorting and filtering; "" where only the shown digits are told.
     """
 
     text: str
     is_number: bool = False
     sorts: bool = False
+    exact: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,11 +141,11 @@ link_to_section = partial(_element, "link")
 link_to_page = partial(_element, "page_link")
 
 
-def table_cell(value: Any, is_number: bool = False) -> Cell:
-    """Return a cell of a table."""
+def table_cell(value: Any, is_number: bool = False, is_exact: bool = False) -> Cell:
+    """Return a cell of a table, which keeps all digits of a number if it ``is_exact``."""
     text = value if isinstance(value, Markup) else format_number(value)
     sorts = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return Cell(text, is_number, sorts)
+    return Cell(text, is_number, sorts, str(value) if sorts and is_exact else "")
 
 
 def html_table(
@@ -157,7 +159,8 @@ def html_table(
     """Return a table, "" without rows.
 
     A table with a name is sorted by its headers. Text columns ``numbers`` are aligned as numbers. With ``keys``, by
-    which the address of the page names the columns, rows have the numbers of runs, which the script looks up.
+    which the address of the page names the columns, rows have the numbers of runs, which the script looks up, and
+    numbers all their digits, so that the best of several runs is first, and a value is found as it was typed.
     """
     rows = [*rows]
     if not rows:
@@ -169,7 +172,8 @@ def html_table(
         columns.append(Header(header, is_number, key if name else None))
     cells = []
     for row in rows:
-        cells.append([table_cell(value, column.is_number) for value, column in zip(row, columns, strict=True)])
+        pairs = zip(row, columns, strict=True)
+        cells.append([table_cell(value, column.is_number, bool(keys)) for value, column in pairs])
     return _element("table", columns, cells, name, caption, numbers_rows=bool(keys))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.records import contents
-from fcorun.base.records.few_rows import COUNTED_TABLES, leave_out_few, list_files_about_few
+from fcorun.base.records.few_rows import FewRows, is_over_clients
 from fcorun.base.records.formats import json_text, read_json, read_text
 from fcorun.base.records.record import RECORD_FILES, Record
 from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
@@ -42,8 +42,9 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    What tells of single patients is left out (``fcorun.base.records.single_patients``). Long values are cut. A run
-    that goes on after it was interrupted is another run of MLflow.
+    What tells of single patients is left out (``fcorun.base.records.single_patients``), and metrics over clients come
+    at the end, if no client has few rows (``fcorun.base.records.few_rows``). Long values are cut. A run that goes on
+    after it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,
@@ -63,14 +64,18 @@ class MLflow(Tracker):
 
     def on_evaluation(self, record, rows):
         client, open_run = self._open_run(record)
-        _log_metrics(client, open_run.run, scalars_of_rows(open_run.take_new(record, rows), time.time()))
+        scalars = scalars_of_rows(open_run.take_new(record, rows), time.time())
+        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not is_over_clients(scalar[0])))
 
     def log(self, record):
         client, open_run = self._open_run(record)
-        rows = open_run.take_new(record)
-        _log_metrics(client, open_run.run, scalars_of_rows(rows, end_time(record)))
-        _log_metrics(client, open_run.run, final_scalars(record))
-        left_out = {*PATIENT_FILES, *list_files_about_few(record.folder)}
+        few = FewRows.find([record.folder])
+        scalars = [*scalars_of_rows(open_run.take_new(record), end_time(record)), *final_scalars(record)]
+        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not is_over_clients(scalar[0])))
+        if not few.small:
+            scalars = [*scalars_of_rows(record.rows, end_time(record)), *final_scalars(record)]
+            _log_metrics(client, open_run.run, (scalar for scalar in scalars if is_over_clients(scalar[0])))
+        left_out = {*PATIENT_FILES, *few.list_files(record.folder)}
         for name in RECORD_FILES:
             path = record.folder / name
             if name in left_out or not path.exists():
@@ -78,11 +83,12 @@ class MLflow(Tracker):
             if path.is_dir():
                 client.log_artifacts(open_run.run, str(path), path.name)
             elif name in (contents.SUMMARY.name, contents.STATUS.name):
-                client.log_text(open_run.run, json_text(hide_patients(read_json(path))), name)
-            elif name in COUNTED_TABLES:
-                client.log_text(open_run.run, leave_out_few(path), name)
+                content = few.hide_numbers(hide_patients(read_json(path)), record.folder)
+                client.log_text(open_run.run, json_text(content), name)
             elif path.suffix in (".log", ".txt"):
-                client.log_text(open_run.run, hide_row_numbers(read_text(path)), name)
+                client.log_text(open_run.run, hide_row_numbers(few.read_rest(path) or read_text(path)), name)
+            elif (rest := few.read_rest(path)) is not None:
+                client.log_text(open_run.run, rest, name)
             else:
                 client.log_artifact(open_run.run, str(path))
         self._end(record, "FINISHED")

@@ -1,25 +1,121 @@
-"""Lines of tables about few rows, which are left out of what is sent."""
+"""Numbers of few rows, which are left out of what is sent."""
 
-import numpy as np
+import csv
+import io
+import json
+
 import pytest
 
-from fcorun.base.records.few_rows import LEAST_ROWS, leave_out_few
+from fcorun.base.errors import UserError
+from fcorun.base.records.few_rows import LEAST_ROWS, FewRows, name_few
 from fcorun.base.records.formats import csv_text
 
+FEW = LEAST_ROWS - 1
 
-@pytest.mark.parametrize("seed", range(30))
-def test_no_line_and_no_total_less_the_other_lines_is_about_few_rows(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    sizes = rng.integers(1, 12, size=rng.integers(1, 7)).tolist()
-    lines = [{"set": "test", "model": "shared", "client": "", "n": sum(sizes)}]
-    lines += [{"set": "test", "model": "shared", "client": f"c{m}", "n": n} for m, n in enumerate(sizes)]
-    (tmp_path / "scores.csv").write_text(csv_text(lines))
-    text = leave_out_few(tmp_path / "scores.csv")
-    kept = [line.split(",") for line in text.splitlines()[1:]]
-    counts = {client: int(n) for _, _, client, n in kept}
-    assert all(n >= LEAST_ROWS for n in counts.values())
-    total = counts.pop("", 0)
-    if total:
-        assert total - sum(counts.values()) == 0 or total - sum(counts.values()) >= LEAST_ROWS
-    if min(sizes) >= LEAST_ROWS:
-        assert len(kept) == len(lines)
+
+def write_tables(folder, n_of_small, data="{class: fcorun.Table, path: rows.csv}"):
+    """Write a record with two clients, b with 30 rows and a with this number, and a fold for each."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.yaml").write_text(f"data: {data}\n")
+    sizes = {"": 30 + n_of_small, "a": n_of_small, "b": 30}
+    lines = [{"set": "train", "model": "shared", "client": client, "n": n} for client, n in sizes.items()]
+    lines.append({"set": "train", "model": "personal", "client": "", "n": 30})  # b's alone
+    (folder / "scores.csv").write_text(csv_text(lines))
+    folds = [{"outer_fold": fold, "n": sizes[client]} for fold, client in enumerate("ab", 1)]
+    (folder / "nested.csv").write_text(csv_text(folds))
+    (folder / "selection.csv").write_text(csv_text([{"fold": fold, "val_loss": 1} for fold in ("all", "1", "2")]))
+    (folder / "metrics.csv").write_text(csv_text([{"round": 0, "val_loss": 1, "val_loss_best_tenth": 0.5}]))
+    gaps = {"column": "x", "client": "b", "outcome": "yes", "rows": 30, "missing": 12, "events": 6}
+    (folder / "missing.csv").write_text(csv_text([gaps]))
+    (folder / "results.csv").write_text(csv_text([{"clock.link_spread": 0.1, "tail_val_loss_spread": 2}]))
+
+
+def summarize():
+    outcome = [{"set": "train", "client": client, "rows": 30, "events": 9} for client in ("", "b")]
+    values = {"val_loss": 1.0, "val_loss_best_tenth": 0.5}
+    return {"final": values, "data": {"outcome": outcome, "few_levels": {"w=x": "1 row"}}, "warnings": ["first"]}
+
+
+def test_nothing_by_client_and_fold_is_sent_if_one_has_few_rows(tmp_path):
+    write_tables(tmp_path, FEW)
+    few = FewRows.find([tmp_path])
+    assert set(few.small) == {"a", "fold 1"}
+    assert {"nested.csv", "missing.csv", "clients.parquet", "clients.png"} <= few.list_files(tmp_path)
+    sent = {name: few.read_rest(tmp_path / f"{name}.csv") for name in ("scores", "selection", "metrics", "results")}
+    assert sent["scores"] == "set,model,client,n\ntrain,shared,,34\n"
+    assert sent["selection"] == "fold,val_loss\nall,1\n"
+    assert sent["metrics"] == "round,val_loss\n0,1\n"
+    assert sent["results"] == "clock.link_spread\n0.1\n"
+    shown = few.hide_numbers(summarize(), tmp_path)
+    assert shown["final"] == {"val_loss": 1.0}
+    assert [line["client"] for line in shown["data"]["outcome"]] == [""]
+    assert shown["data"]["few_levels"] == {"w=x": "few rows"}
+    assert shown["warnings"][0] == "first"
+    assert "numbers by client and by fold" in shown["warnings"][1]
+
+
+@pytest.mark.parametrize(
+    ("n_of_small", "data"), [(LEAST_ROWS, "{class: fcorun.Table, path: rows.csv}"), (1, "{class: fcorun.Lasso}")]
+)
+def test_everything_is_sent_of_larger_clients_and_of_simulated_data(tmp_path, n_of_small, data):
+    write_tables(tmp_path, n_of_small, data)
+    few = FewRows.find([tmp_path])
+    assert few.small == ()
+    assert few.list_files(tmp_path) == set()
+    assert {few.read_rest(path) for path in tmp_path.glob("*.csv")} == {None}
+    assert few.hide_numbers(summarize(), tmp_path)["final"] == summarize()["final"]
+
+
+@pytest.mark.parametrize(
+    "data", ["{class: mine.Rows}", "{class: fcorun.Sites, target: y}", "{class: fcorun.Femnist, root: data}"]
+)
+def test_data_that_are_read_may_be_of_patients(tmp_path, data):
+    write_tables(tmp_path, 1, data)
+    assert FewRows.find([tmp_path]).small
+
+
+def test_a_client_in_one_folder_of_a_result_holds_the_others_back(tmp_path):
+    write_tables(tmp_path / "selection", 20)
+    write_tables(tmp_path / "refit", FEW)
+    few = FewRows.find([tmp_path / "selection", tmp_path / "refit"])
+    assert "nested.csv" in few.list_files(tmp_path / "selection")
+
+
+def test_rows_of_few_groups_are_few(tmp_path):
+    lines = [{"set": "test", "client": client, "row": i, "group": i % n, "model": "shared"}
+             for client, n in (("a", FEW), ("b", LEAST_ROWS)) for i in range(30)]  # fmt: skip
+    (tmp_path / "predictions.csv").write_text(csv_text(lines))
+    assert FewRows.find([tmp_path]).small == ("a",)
+    (tmp_path / "predictions.csv").write_text("set,client\ntest,a\n")
+    with pytest.raises(UserError, match=r"predictions\.csv is damaged"):
+        FewRows.find([tmp_path])
+
+
+def test_levels_with_few_rows_keep_their_numbers(tmp_path):
+    names = ("estimate", "low", "high", "p_value", "p_holm")
+    empty = {f"{name}{kind}": "" for name in names for kind in ("", "_standardized")}
+    methods = {"w=a": "1 event in 30 rows", "w=b": "Wald", "w=c": "reference"}
+    lines = [{"feature": name, "n": 30, "events": 9, "method": method} | empty for name, method in methods.items()]
+    (tmp_path / "inference.csv").write_text(csv_text(lines))
+    text = (
+        "reference: w=c (92 rows)\nwarning: no interval of w=a (1 event in 30 rows), w=d (rows of 3 groups): below 5\n"
+    )
+    (tmp_path / "inference.txt").write_text(text)
+    few = FewRows.find([tmp_path])
+    sent = [*csv.DictReader(io.StringIO(few.read_rest(tmp_path / "inference.csv")))]
+    assert [(line["n"], line["events"], line["method"]) for line in sent] == [
+        ("", "", "few rows"),
+        ("", "", "Wald"),
+        ("", "", "reference"),
+    ]
+    told = "reference: w=c (92 rows)\nwarning: no interval of w=a (few rows), w=d (few rows): below 5\n"
+    assert few.read_rest(tmp_path / "inference.txt") == told
+    assert name_few([tmp_path]) == "w=a"
+
+
+def test_numbers_of_folds_leave_the_json_of_a_selection(tmp_path):
+    nested = {"mean": 1.0, "scores": [1.0, 2.0], "weight_of_fold": [4, 30]}
+    content = {"weight_of_fold": {"fold1": 4}, "nested": nested, "warnings": []}
+    shown = FewRows(False, ("fold 1",)).hide_numbers(content, tmp_path)
+    assert "weight_of_fold" not in json.dumps(shown)
+    assert shown["nested"] == {"mean": 1.0}

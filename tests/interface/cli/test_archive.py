@@ -253,29 +253,39 @@ def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call, m
     archived = contents_of(Path("a.zip"))
     assert not {"clients.parquet", "clients.png"} & archived.keys()
     client = MagicMock()
-    monkeypatch.setitem(sys.modules, "mlflow.entities", MagicMock())
+    entities = MagicMock()
+    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
     monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
     mlflow.MLflow("http://host").log(Record(Path("study")))
     logged = {logging.args[2]: logging.args[1].encode() for logging in client.log_text.call_args_list}
     assert "clients.parquet" not in {Path(logging.args[1]).name for logging in client.log_artifact.call_args_list}
     for sent in (archived, logged):
         lines = [*csv.DictReader(sent["scores.csv"].decode().splitlines())]
-        sets = ("train", "validation")  # the 4 and 1 rows of "few", and with them those of a, are left out of each
-        assert {(line["set"], line["client"]) for line in lines} == {(name, of) for name in sets for of in ("", "b")}
-        assert b"few" not in sent["missing.csv"]
-        assert {line["client"] for line in json.loads(sent["summary.json"])["data"]["outcome"]} == {"", "b"}
+        assert {(line["set"], line["client"]) for line in lines} == {("train", ""), ("validation", "")}
+        assert "missing.csv" not in sent
+        assert b"_tenth" not in sent["metrics.csv"]
+        summary = json.loads(sent["summary.json"])
+        assert {line["client"] for line in summary["data"]["outcome"]} == {""}
+        assert not any("_tenth" in name for name in summary["final"])
+        assert "left out of what was sent: numbers by client and by fold" in summary["warnings"][-1]
+    metrics = {metric.args[0] for metric in entities.Metric.call_args_list}
+    assert "final_val_loss" in metrics
+    assert not any("_tenth" in name for name in metrics)
     assert call("archive", "study", "all.zip", "--predictions")[0] == 0
     everything = contents_of(Path("all.zip"))
     assert {"clients.parquet", "clients.png", *names} <= everything.keys()
     for name in names:
         assert b"few" in everything[name] or name == "missing.csv"
 
-    sentence = "the page has numbers of fewer than 5 rows (few, z), which tell of single patients: read it before"
+    sentence = (
+        "the page has numbers of fewer than 5 rows or groups (few, z), which tell of single patients: read it before"
+    )
     assert sentence in call("report", "study")[1]
     assert f"study: {sentence}" in call("publish", "study", "site")[1]
     assert 'data-v="' not in Path("study/report.html").read_text()  # digits beyond those that are shown
     zipfile.ZipFile("a.zip").extractall("unpacked")
     assert "fewer than" not in call("report", "unpacked")[1]
+    assert "Left out of what was sent" in Path("unpacked/report.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["archive", "publish"])

@@ -123,6 +123,16 @@ def test_the_page_in_a_browser(report):
 
 
 @pytest.mark.slow
+def test_a_value_is_found_as_it_was_typed_in_the_sweep(report):
+    for i, rate in enumerate((0.31622776, 0.31618)):  # both are shown as 0.3162
+        fake_record(f"s/{i}", fake_config(algo__client_lr=rate))
+    report("s")
+    for text, n_found in (("0.31622776", 1), ("0.3162", 2)):
+        rendered = RenderedPage(Path("page.html"), f"#filter=algo.client_lr%3D{text}")
+        assert rendered.column("algo.client_lr", hidden=False) == ["0.3162"] * n_found
+
+
+@pytest.mark.slow
 def test_a_run_that_is_done_with_a_note_is_done(report):
     for i in range(3):
         record = fake_record(f"s/{i}", fake_config(seed=i), status="done" if i < 2 else "diverged")

@@ -9,7 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
-from fcorun.base.records.few_rows import COUNTED_TABLES, LEAST_ROWS, leave_out_few, list_files_about_few
+from fcorun.base.records.few_rows import LEAST_ROWS, FewRows
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
 from fcorun.base.records.record import (
     PAGE_FILES,
@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
     help_text = (
         f"also what tells of single patients: {', '.join(PATIENT_FILES)}, the least and largest value of each column "
-        f"in summary.json, and lines of tables about fewer than {LEAST_ROWS} rows"
+        f"in summary.json, and numbers by client and fold where one has fewer than {LEAST_ROWS} rows or groups"
     )
     parser.add_argument("--predictions", action="store_true", help=help_text)
     arguments = parser.parse_args(argv)
@@ -93,8 +93,8 @@ def run(argv: Sequence[str]) -> int:
     kind = "with predictions"
     if not arguments.predictions:
         kind = (
-            f"without predictions, ranges and lines of tables about fewer than {LEAST_ROWS} rows; models and pictures "
-            "stay; read the warnings in summary.json, which may name values and groups"
+            f"without predictions, ranges, and numbers by client and fold where one has fewer than {LEAST_ROWS} rows "
+            "or groups; models and pictures stay; read the warnings in summary.json, which may name values and groups"
         )
     size = out.stat().st_size / 1e6
     Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
@@ -104,32 +104,38 @@ def run(argv: Sequence[str]) -> int:
 def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]:
     """Yield the files of a result that others get, and their contents."""
     cutter = PathCutter(result)
-    for folder in [result, *sorted(path for path in result.rglob("*") if path.is_dir())]:
+    folders = [result, *sorted(path for path in result.rglob("*") if path.is_dir())]
+    few = None if predictions else FewRows.find(folders)
+    for folder in folders:
         pictures = read_own_settings(folder).pictures
         names = {name for name in pictures if Path(name).name == name and name.endswith(tuple(name_picture_files("")))}
         for marker, files in _FILES.items():
             if (folder / marker).is_file():
                 names.update(files)
-        if not predictions:
-            names -= {*PATIENT_FILES, *list_files_about_few(folder)}
+        if few is not None:
+            names -= {*PATIENT_FILES, *few.list_files(folder)}
         for name in sorted(names):
             if (folder / name).is_file():
-                yield folder / name, _read_to_share(folder / name, cutter, predictions)
+                yield folder / name, _read_to_share(folder / name, cutter, few)
 
 
-def _read_to_share(path: Path, cutter: PathCutter, predictions: bool) -> bytes:
-    """Return the content of a file without what names a place of this machine, or tells of single patients."""
+def _read_to_share(path: Path, cutter: PathCutter, few: FewRows | None) -> bytes:
+    """Return the content of a file without what names a place of this machine, or tells of single patients.
+
+    Without ``few`` predictions are sent, too, and the numbers of few rows.
+    """
     if path.suffix == ".json" and path.name != contents.ENCODING.name:
         content = cutter.cut_content(_drop_keys(read_json(path)))
-        return json_text(content if predictions else hide_patients(content)).encode()
+        return json_text(few.hide_numbers(hide_patients(content), path.parent) if few else content).encode()
     if path.name in (contents.CONFIG.name, SETTINGS_FILE):
         return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
-    if path.name in COUNTED_TABLES and not predictions:
-        return leave_out_few(path).encode()
+    rest = few.read_rest(path) if few else None
     if path.name in _TABLES_OF_RUNS:
-        return cutter.cut_table(read_text(path)).encode()
+        return cutter.cut_table(rest or read_text(path)).encode()
     if path.suffix == ".txt":
-        return hide_row_numbers(cutter.cut_sentence(read_text(path))).encode()
+        return hide_row_numbers(cutter.cut_sentence(rest or read_text(path))).encode()
+    if rest is not None:
+        return rest.encode()
     return read_regular_file(path, _MAX_BYTES)
 
 

@@ -156,9 +156,9 @@
   }
 
   // ---- tables
-  const cellValue = (row, column) => { // a number of a cell with data-v, else the text
+  const cellValue = (row, column) => { // the number of a cell with data-v, in all its digits if it has them, else the text
     const cell = row.cells[column];
-    return cell.dataset.v !== undefined ? Number(cell.textContent) : cell.textContent;
+    return cell.dataset.v !== undefined ? Number(cell.dataset.v || cell.textContent) : cell.textContent;
   };
   function sortBy(table, key, descending) {
     const headers = [...table.tHead.rows[0].cells], column = headers.findIndex(header => header.dataset.key === key);
