@@ -36,7 +36,7 @@ _FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters``
 
 @dataclass(frozen=True)
 class FewRows:
-    """What stays of a result, or of a record.
+    """The numbers of a result that are not sent with it.
 
     Attributes:
         simulated: all data are fcorun's own simulations, of which everything is sent.
