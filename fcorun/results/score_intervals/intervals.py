@@ -15,7 +15,6 @@ from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.record import PREDICTIONS_FILE
-from fcorun.base.records.tables import SCORES
 from fcorun.base.system.machine import available_cores
 from fcorun.base.system.random_streams import random_stream
 from fcorun.data.rows.row_groups import RowGroups
@@ -280,11 +279,10 @@ def _resolve_resample(rows: HeldOutRows, options: ScoreOptions) -> str:
 def _read_scored_rows(record: ScoredRecord) -> list[HeldOutRows]:
     """Return the held-out rows of each model. Raises UserError if the record's objective defines no scores of them."""
     models = read_held_out_rows(record.folder, record.task)
-    if any(rows.target_task.is_quantity for rows in models):
-        scores = SCORES.read(record.scores_folder)
-        if scores and "rmse" not in scores:
-            raise UserError(f"the predictions of {record.folder} are no expected values, so that scores.csv has their "
-                            "loss alone, which predictions.csv does not have: no interval is computed")  # fmt: skip
+    is_quantity = any(rows.target_task.is_quantity for rows in models)
+    if is_quantity and record.score_names is not None and "rmse" not in record.score_names:
+        raise UserError(f"the predictions of {record.folder} are no expected values, so that scores.csv has their loss "
+                        "alone, which predictions.csv does not have: no interval is computed")  # fmt: skip
     return models
 
 

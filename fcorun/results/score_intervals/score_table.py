@@ -10,6 +10,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.records.contents import CONFIG, SELECTION
 from fcorun.base.records.formats import csv_text
 from fcorun.base.records.record import OUT_OF_FOLD, REFIT_FOLDER, SITE_SELECTION_FOLDER, Record
+from fcorun.base.records.tables import SCORES
 from fcorun.base.sources.catalogue import parse_source
 from fcorun.data.tables.column_roles import describe_unweighted
 from fcorun.results.score_intervals.held_out_rows import UnitCounts
@@ -59,23 +60,23 @@ class ScoredRecord:
 
     Attributes:
         folder: the folder of a run or of a selection.
-        scores_folder: the folder of scores.csv, if there is one.
         seed: the seed of the run.
         task: the task of its data, or "".
         threshold_rows: the set of rows that chose the threshold between two classes, or "".
         threshold: the threshold of the shared model, or None.
         nested: whether rows out of fold are those of outer folds, which no strength was chosen on.
+        score_names: the columns of scores.csv, or None without the file.
         weight: the column of weights, which scores leave out, or "".
         weight_kind: what the weights are, as ``describe_unweighted`` takes it.
     """
 
     folder: Path
-    scores_folder: Path
     seed: int = 0
     task: str = ""
     threshold_rows: str = ""
     threshold: float | None = None
     nested: bool = False
+    score_names: frozenset[str] | None = None
     weight: str = ""
     weight_kind: str | None = "sampling"
 
@@ -114,18 +115,21 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     run = Record(folder / REFIT_FOLDER if selection else folder)
     summary = run.summary_or_empty
     threshold = (selection or summary).get("threshold") or {}
+    names = None
+    if (folder / "scores.csv").is_file():
+        names = frozenset(SCORES.read(folder))
     weight = run.flat_config.get("data.weight") or ""
     weight_kind = run.flat_config.get("data.weight_kind", "sampling")  # data over sites have no such option
     if weight_kind == "frequency":
         weight = ""
     return ScoredRecord(
         folder=folder,
-        scores_folder=folder,
         seed=run.flat_config.get("seed", 0),
         task=summary.get("data", {}).get("task", ""),
         threshold_rows=threshold.get("chosen_on", ""),
         threshold=threshold.get("shared"),
         nested=bool(selection.get("nested")),
+        score_names=names,
         weight=weight,
         weight_kind=weight_kind,
     )

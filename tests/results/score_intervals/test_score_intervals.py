@@ -257,7 +257,14 @@ def test_predictions_of_a_site_out_of_fold_are_told_about_by_its_result(tmp_path
     (result / "summary.json").write_text(json.dumps({"data": {"task": "binary"}}))
     (result / "scores.csv").write_text("set,model,client,n,loss\ntrain,shared,,9,1\n")
     record = read_scored_record(result / "selection")
-    assert record == ScoredRecord(result / "selection", result, seed=5, task="binary", weight="dose")
+    expected = ScoredRecord(
+        result / "selection",
+        seed=5,
+        task="binary",
+        score_names=frozenset({"set", "model", "client", "n", "loss"}),
+        weight="dose",
+    )
+    assert record == expected
     monkeypatch.chdir(result / "selection")
     assert read_scored_record(Path()).weight == "dose"
     warnings = "\n".join(compute_intervals(result / "selection", QUICK).warnings)
@@ -276,9 +283,9 @@ def test_two_thresholds_are_warned_of(tmp_path):
 
 
 def test_a_threshold_of_these_rows_sends_to_test_rows_alone():
-    record = ScoredRecord(Path(), Path(), threshold_rows="out_of_fold", nested=True)
+    record = ScoredRecord(Path(), threshold_rows="out_of_fold", nested=True)
     assert record.find_warning("out_of_fold").endswith("report those of test rows")
-    assert "nested cross-validation" in ScoredRecord(Path(), Path()).find_warning("out_of_fold")
+    assert "nested cross-validation" in ScoredRecord(Path()).find_warning("out_of_fold")
 
 
 def write_record(folder, rows, predictions=None, **columns):
