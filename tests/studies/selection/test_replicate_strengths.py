@@ -120,7 +120,7 @@ def test_workers_choose_the_strengths_of_the_runs_that_they_compute():
         ),
         (
             ["study.strength=cv"],
-            "study.strength=cv chooses the strength of each run of a sweep: give -m, or choose one",
+            "study.strength=cv chooses the strength of each run of a sweep: give -m (in Python, ",
         ),
         (["study.strength=best"], "study.strength=best is not a choice: (valid: cv, one_se)"),
         (["study.strength=cv", "reg.relative=0.1"], "study.strength=cv chooses the strength, and reg.relative sets it"),
