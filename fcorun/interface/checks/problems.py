@@ -101,7 +101,9 @@ def sparse_rows(folder: Path, *overrides: str) -> Config:
     y = x @ np.linspace(1.5, -1, 12) + 0.7 + rng.standard_normal(len(x))
     dump_svmlight_file(x, y, str(folder / "rows.svm"))
     table = ("data=table", "data.path=rows.svm", "data.task=regression", "data.clients=4", "precision=float64")
-    config = compose_cached(*table, "rounds=3", "eval_every=3", "clients_per_round=3", "batch_size=5", *overrides)
+    rates = ("data.natural.client_lr=0.01", "data.natural.server_lr=1", "data.natural.dual_server_lr=1")
+    run = ("rounds=3", "eval_every=3", "clients_per_round=3", "batch_size=5")
+    config = compose_cached(*table, *rates, *run, *overrides)
     config["data"]["path"] = str(folder / "rows.svm")
     return config
 
