@@ -131,9 +131,9 @@ def _read_to_share(path: Path, cutter: PathCutter, few: FewRows | None) -> bytes
         return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
     rest = few.read_rest(path) if few else None
     if path.name in _TABLES_OF_RUNS:
-        return cutter.cut_table(rest or read_text(path)).encode()
+        return cutter.cut_table(read_text(path) if rest is None else rest).encode()
     if path.suffix == ".txt":
-        return hide_row_numbers(cutter.cut_sentence(rest or read_text(path))).encode()
+        return hide_row_numbers(cutter.cut_sentence(read_text(path) if rest is None else rest)).encode()
     if rest is not None:
         return rest.encode()
     return read_regular_file(path, _MAX_BYTES)
