@@ -27,7 +27,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.metrics import differ_in_epsilon
 from fcorun.base.system.machine import require_single_host
 from fcorun.experiment.configuration.compose import make_sweep_name
-from fcorun.reports.build_table import asks_for_privacy, draws_the_world
+from fcorun.reports.build_table import asks_for_privacy, is_environment_seed
 from fcorun.reports.run_table import SEED_KEYS, changes_function
 from hydra_plugins.fcorun import FcorunLauncher, FcorunSweeper
 
@@ -181,7 +181,7 @@ class OptunaSweeper(FcorunSweeper):
         """
         first = [axis.examples[0] for axis in axes]
         for position, axis in enumerate(axes):
-            if draws_the_world(axis.key):
+            if is_environment_seed(axis.key):
                 raise UserError(f"{axis.key} is searched, and the luckiest would win: give one value, "
                                 f"{axis.examples[0]}, and a search for each other one")  # fmt: skip
             values = axis.values or (axis.low, axis.high)

@@ -133,10 +133,10 @@ def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
     return section == "privacy" and field_name not in choices
 
 
-def draws_the_world(key: str) -> bool:
-    """Return whether a key is the seed of a clock, of a graph or of another part that is no algorithm and no data.
+def is_environment_seed(key: str) -> bool:
+    """Return whether a key is the seed of a clock, a graph or faults, and not of the method or the data.
 
-    Its values draw other worlds, of which the luckiest is no choice.
+    Its values draw other environments, of which the luckiest is no choice.
     """
     section, _, field_name = key.partition(".")
     return field_name == "seed" and section not in ("algo", "data")
@@ -145,15 +145,15 @@ def draws_the_world(key: str) -> bool:
 def _find_own_conditions(varied: Sequence[str], configs: Sequence[dict], summaries: Sequence[dict]) -> list[str]:
     """Return the varied keys that are conditions by themselves.
 
-    They ask for privacy, are seeds of the world, or are such that private runs alike in all others end at another
-    epsilon.
+    They ask for privacy, are seeds of the environment, or are such that private runs alike in all others end at
+    another epsilon.
 
     Runs that met a target or diverged have spent less, by their own numbers: they do not count.
     """
     choices: set[str] = set()
     for summary in summaries:
         choices.update(map(str, (summary.get("privacy") or {}).get("choices", ())))
-    found = [key for key in varied if draws_the_world(key) or asks_for_privacy(key, choices)]
+    found = [key for key in varied if is_environment_seed(key) or asks_for_privacy(key, choices)]
     for key in varied:
         epsilons: dict[tuple, list[float]] = {}
         for config, summary in zip(configs, summaries, strict=True):

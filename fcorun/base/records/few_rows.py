@@ -110,7 +110,7 @@ class FewRows:
         return shown
 
 
-def is_over_clients(name: str) -> bool:
+def summarizes_clients(name: str) -> bool:
     """Return whether a metric is of the best or worst clients, or a quantile or spread over clients; no setting is."""
     return name.endswith((*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES)) and "." not in name
 
@@ -212,7 +212,7 @@ def _keep_totals(table: tables.TableFile, all_clients: str, folder: Path) -> str
 
 
 def _drop_metrics_over_clients(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not is_over_clients(name)}
+    return {name: value for name, value in values.items() if not summarizes_clients(name)}
 
 
 def _hide_counts_of_levels(path: Path) -> str:

@@ -20,7 +20,7 @@ _DENSE = 4  # rows at most this far apart on average are read together with the 
 _MAX_SHARE = 0.5  # of the free memory, for rows that are converted to one array
 
 
-class Room(NamedTuple):
+class DeviceCapacity(NamedTuple):
     """The most numbers of features on the device, the same for all rows that one compiled program takes.
 
     Attributes:
@@ -172,7 +172,9 @@ class DiskMatrix(KindOfFeatures):
     def to_device(self, dtype: Any, offsets: np.ndarray | None = None) -> Any:
         return features.to_device(self.astype(self.dtype), dtype, offsets)
 
-    def read_padded(self, is_row: np.ndarray, dtype: Any, allocate: Callable[..., np.ndarray], room: Room) -> Any:
+    def read_padded(
+        self, is_row: np.ndarray, dtype: Any, allocate: Callable[..., np.ndarray], capacity: DeviceCapacity
+    ) -> Any:
         """Read the rows into those rows for the device that the mask ``is_row`` has; others are zeros.
 
         ``allocate`` returns an array of a shape and type, with arbitrary content.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from fcorun.data.rows.disk_matrix import DiskMatrix, Room, release_pages
+from fcorun.data.rows.disk_matrix import DeviceCapacity, DiskMatrix, release_pages
 from fcorun.data.rows.never_dense import NeverDense
 from fcorun.data.rows.sparse_matrix import NUMBERS_PER_NONZERO, SparseMatrix
 
@@ -78,11 +78,13 @@ class SparseDiskMatrix(NeverDense, DiskMatrix):
         is_in_order = (order == np.arange(len(order))).all()
         return rows if is_in_order else rows[np.argsort(order)]
 
-    def read_padded(self, is_row: np.ndarray, dtype: Any, allocate: Callable[..., np.ndarray], room: Room) -> Any:
+    def read_padded(
+        self, is_row: np.ndarray, dtype: Any, allocate: Callable[..., np.ndarray], capacity: DeviceCapacity
+    ) -> Any:
         from fcorun.data.rows.sparse_rows import compress_rows
 
         padded = self.read().scatter(np.flatnonzero(is_row), len(is_row))
-        total, width, most_joined = (numbers // NUMBERS_PER_NONZERO for numbers in room)
+        total, width, most_joined = (numbers // NUMBERS_PER_NONZERO for numbers in capacity)
         return replace(compress_rows(padded, dtype, n_stored=total), width=width, most_joined=most_joined)
 
     def find_nonfinite(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fcorun.base.system.machine import empty_aligned
 from fcorun.data.datasets.dataset import FederatedData
-from fcorun.data.rows.disk_matrix import Room
+from fcorun.data.rows.disk_matrix import DeviceCapacity
 from fcorun.data.rows.features import device_dtype, most_numbers
 from fcorun.data.rows.rows import Rows
 from fcorun.engine.device_rows import DeviceRows, row_extras
@@ -79,7 +79,7 @@ def fetch_rows(
     needed, filled = rows[present], present.ravel()
     of_row, of_client = data.train.numbers_per_row, data.train.most_numbers_of_client
     total = of_client * (rows.size // schedule.max_rows) if whole else of_row * rows.size
-    read_x = x[needed].read_padded(filled, dtype, buffers.next_array, Room(total, of_row, of_client))
+    read_x = x[needed].read_padded(filled, dtype, buffers.next_array, DeviceCapacity(total, of_row, of_client))
 
     def take_rows(values: np.ndarray, kind: Any) -> np.ndarray:
         taken = np.zeros(rows.size, kind)
@@ -163,11 +163,11 @@ def read_blocks(
     of_block = max(
         most_numbers(rows.x, np.append(np.arange(0, len(rows), length), len(rows))) for rows in splits.values()
     )
-    room = Room(of_block, max(rows.numbers_per_row for rows in splits.values()), of_block)
+    capacity = DeviceCapacity(of_block, max(rows.numbers_per_row for rows in splits.values()), of_block)
     for name, rows in splits.items():
         for first in range(0, max(len(rows), 1), length):  # a host without rows yields one block of padding
             some = rows.take(slice(first, first + length))
-            block = some.x.read_padded(np.arange(length) < len(some), dtype, buffers.next_array, room)
+            block = some.x.read_padded(np.arange(length) < len(some), dtype, buffers.next_array, capacity)
             extras = {key: _pad(values, length, dtype) for key, values in row_extras(some).items()}
             yield name, (block, _pad(some.y, length, y_dtype), extras)
 

@@ -158,7 +158,7 @@ class Cox(LinearModel):
         def eliminate(features: np.ndarray) -> np.ndarray:
             return add_up(features[:, rows] * risk)[:, last_of_event] / risk_of_event * root
 
-        def restore(of_events: np.ndarray) -> np.ndarray:
+        def eliminate_transposed(of_events: np.ndarray) -> np.ndarray:
             shares = np.zeros(len(rows))
             shares[last_of_event] = of_events * root / risk_of_event
             restored = np.zeros(len(y))
@@ -166,7 +166,7 @@ class Cox(LinearModel):
             return restored
 
         loss = float(event_weight @ (log_risk - prediction[rows]))
-        return LossDerivatives(loss, slope, expected, eliminate, restore)
+        return LossDerivatives(loss, slope, expected, eliminate, eliminate_transposed)
 
     def curvature(self, features, outputs, weight=None, y=None):
         """Return bounds on the eigenvalues of the Hessian of a client's loss: a mean of covariances in risk sets.

@@ -292,27 +292,27 @@ class LossDerivatives(NamedTuple):
         loss: the sum.
         slope, curvature: (n,).
         eliminate: maps features (k, n) to U (k, g); None: U = 0.
-        restore: the transpose of ``eliminate``, maps (g,) to (n,).
+        eliminate_transposed: the transpose of ``eliminate``, maps (g,) to (n,).
     """
 
     loss: float
     slope: np.ndarray
     curvature: np.ndarray
     eliminate: Callable[[np.ndarray], np.ndarray] | None = None
-    restore: Callable[[np.ndarray], np.ndarray] | None = None
+    eliminate_transposed: Callable[[np.ndarray], np.ndarray] | None = None
 
     def multiply(self, direction: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return the product of the Hessian in the predictions with a direction.
 
-        Raises UserError for ``eliminate`` without ``restore``.
+        Raises UserError for ``eliminate`` without ``eliminate_transposed``.
         """
         product = self.curvature * direction
         if self.eliminate is None:
             return product
-        if self.restore is None:
-            raise UserError("`derivatives` of the objective gives LossDerivatives with `eliminate` alone: give its "
-                            "transpose `restore`, too, which sparse rows and many features need")  # fmt: skip
-        return product - self.restore(self.eliminate(direction[None])[0])
+        if self.eliminate_transposed is None:
+            raise UserError("`derivatives` of the objective gives LossDerivatives with `eliminate` alone: give "
+                            "`eliminate_transposed`, too, which sparse rows and many features need")  # fmt: skip
+        return product - self.eliminate_transposed(self.eliminate(direction[None])[0])
 
 
 class Margins(NamedTuple):
@@ -417,10 +417,10 @@ class LinearModel(Objective):
         def eliminate(features: np.ndarray) -> np.ndarray:
             return np.add.reduceat(features * curvature, first, axis=1) / root
 
-        def restore(of_clients: np.ndarray) -> np.ndarray:
+        def eliminate_transposed(of_clients: np.ndarray) -> np.ndarray:
             return curvature * np.repeat(of_clients / root, np.diff(first, append=len(client)))
 
-        return LossDerivatives(float(weight @ loss), weight * slope, curvature, eliminate, restore)
+        return LossDerivatives(float(weight @ loss), weight * slope, curvature, eliminate, eliminate_transposed)
 
     def shapes(self, features, classes):
         outputs = (classes,) if classes > 2 else ()

@@ -13,7 +13,7 @@ from typing import Any
 
 from fcorun.base.errors import UserError
 from fcorun.base.records import contents
-from fcorun.base.records.few_rows import FewRows, is_over_clients
+from fcorun.base.records.few_rows import FewRows, summarizes_clients
 from fcorun.base.records.formats import json_text, read_json, read_text
 from fcorun.base.records.record import RECORD_FILES, Record
 from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
@@ -65,16 +65,16 @@ class MLflow(Tracker):
     def on_evaluation(self, record, rows):
         client, open_run = self._open_run(record)
         scalars = scalars_of_rows(open_run.take_new(record, rows), time.time())
-        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not is_over_clients(scalar[0])))
+        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not summarizes_clients(scalar[0])))
 
     def log(self, record):
         client, open_run = self._open_run(record)
         few = FewRows.find([record.folder])
         scalars = [*scalars_of_rows(open_run.take_new(record), end_time(record)), *final_scalars(record)]
-        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not is_over_clients(scalar[0])))
+        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not summarizes_clients(scalar[0])))
         if not few.small:
             scalars = [*scalars_of_rows(record.rows, end_time(record)), *final_scalars(record)]
-            _log_metrics(client, open_run.run, (scalar for scalar in scalars if is_over_clients(scalar[0])))
+            _log_metrics(client, open_run.run, (scalar for scalar in scalars if summarizes_clients(scalar[0])))
         left_out = {*PATIENT_FILES, *few.list_files(record.folder)}
         for name in RECORD_FILES:
             path = record.folder / name

@@ -335,8 +335,8 @@ def test_infinite_gradients_of_many_features_end_the_path():
 def test_a_part_of_the_hessian_without_its_transpose_is_refused():
     whole = Cox().derivatives(np.zeros(4), np.array([1.0, 2, -3, 4]), np.full(4, 0.25), np.zeros(4, int))
     assert np.isfinite(whole.multiply(np.ones(4))).all()
-    with pytest.raises(UserError, match="give its transpose restore"):
-        whole._replace(restore=None).multiply(np.ones(4))
+    with pytest.raises(UserError, match="give eliminate_transposed"):
+        whole._replace(eliminate_transposed=None).multiply(np.ones(4))
 
 
 def compress(x) -> Any:
