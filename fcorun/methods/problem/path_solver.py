@@ -166,7 +166,7 @@ def solve_rows(
     The first minimum is approached along a path of its own: from 0 it takes several times as long where few of many
     features remain.
     """
-    state_class = _WidePathState if _is_wide(rows) else _CautiousPathState
+    state_class = _WidePathState if _is_wide(rows, has_intercept) else _CautiousPathState
     state = state_class(objective, rows, has_intercept, tolerance)
     state.approach(penalties[0])
     for penalty in penalties:
@@ -530,13 +530,14 @@ class _WidePathState(_PathState):
         return ProductSignSearch(RowHessian.at_point(self.design, self.model, ridge), l1)
 
 
-def _is_wide(rows: PathRows) -> bool:
-    return isinstance(rows.x, SparseFeatures) or len(rows.x) > MAX_WORKING
+def _is_wide(rows: PathRows, has_intercept: bool) -> bool:
+    return isinstance(rows.x, SparseFeatures) or len(rows.x) - has_intercept > MAX_WORKING
 
 
 def _start_path(problem: Problem, batch: Batch, tolerance: float) -> _PathState:
     """Return the null model of a problem for which ``has_path_solver`` is true."""
     assert isinstance(problem.objective, LinearModel)
     rows = PathRows.of_batch(problem, batch)
-    state_class = _WidePathState if _is_wide(rows) else _PathState
-    return state_class(problem.objective, rows, "bias" in problem.shapes, tolerance)
+    has_intercept = "bias" in problem.shapes
+    state_class = _WidePathState if _is_wide(rows, has_intercept) else _PathState
+    return state_class(problem.objective, rows, has_intercept, tolerance)

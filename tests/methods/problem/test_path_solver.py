@@ -263,6 +263,18 @@ def test_paths_of_many_features_form_no_hessian_and_end_where_too_many_join(monk
     assert len(points_of_few) == (1 if isinstance(psi, L1) else 0)
 
 
+def test_an_intercept_is_not_counted_among_the_features_that_have_a_hessian(monkeypatch):
+    monkeypatch.delattr(row_products.RowHessian, "at_point")
+    n_features = row_products.MAX_WORKING
+    rng = np.random.default_rng(3)
+    with jax.enable_x64(True):
+        x = jnp.asarray(rng.standard_normal((20, n_features)))
+        batch = Batch(x, jnp.asarray(rng.standard_normal(20)), jnp.full(20, 0.05))
+        problem = Problem(LeastSquares(), L1(0.6), Euclidean(), LeastSquares().shapes((n_features,), 0))
+        *_, minimum = path_solver.minimize(problem, batch, 1e-9, 20_000)
+    assert minimum.certified
+
+
 @pytest.mark.parametrize("objective", [LeastSquares(client_intercepts=True), Logistic(), Cox()], ids=str)
 def test_minima_of_many_sparse_features_meet_their_conditions(objective, monkeypatch):
     """The gradients are those of JAX, and no baseline is asked, also where features are copies of others."""
