@@ -327,9 +327,10 @@ class PathFitter:
         def measure(
             solutions: Sequence[Mapping[str, Any]], numbers: Sequence[dict[str, float]] = ()
         ) -> list[dict[str, float]]:
-            w = Vector({name: jnp.stack([solution[name] for solution in solutions]) for name in solutions[0]})
+            # stacked by NumPy: JAX would send each number to the device by itself
+            w = Vector({name: np.stack([solution[name] for solution in solutions]) for name in solutions[0]})
             numbers = numbers or [numeric_fields(problem.regularizer)] * len(solutions)
-            psi = {name: jnp.stack([of_run[name] for of_run in numbers]) for name in numbers[0]}
+            psi = {name: np.stack([of_run[name] for of_run in numbers]) for name in numbers[0]}
             measured = evaluation.complete(self._shared["measure"](psi, w, view.x, view.y, arrays)).metrics
             columns = {name: np.asarray(values).tolist() for name, values in measured.items()}
             return [{name: values[p] for name, values in columns.items()} for p in range(len(solutions))]
