@@ -8,7 +8,7 @@ from fcorun.base.system.machine import use_precision
 from fcorun.methods.objectives.objective import Objective, add_intercept, is_linear_model
 
 _BLOCK_ENTRIES = 2**24  # numbers in a block of examples
-_PADDED_LENGTH = 2**13  # losses are computed for a multiple of so many rows
+_PADDED_LENGTH = 2**13  # rows are computed in multiples of so many
 
 Arrays = dict[str, np.ndarray]
 
@@ -72,11 +72,9 @@ def compute_losses(
     ``client`` is the number of each example's client, (n,). None: all are of one client.
     """
     n_rows = len(y)
-    if not objective.has_client_losses:
-        # splits of similar lengths then share JAX's compiled operations; losses of whole clients take no other rows
-        padding = -n_rows % _PADDED_LENGTH
-        prediction = np.pad(prediction, [(0, padding), *[(0, 0)] * (prediction.ndim - 1)], mode="edge")
-        y = np.pad(y, (0, padding), mode="edge")
+    if not objective.has_client_losses:  # which take no other rows
+        prediction = _pad(prediction)
+        y = _pad(y)
     with jax.enable_x64(True):
         predictions = jax.device_put(np.asarray(prediction, float))  # jnp.asarray would compile for each shape
         targets = jax.device_put(np.asarray(y, None if prediction.ndim > 1 else float))
@@ -104,4 +102,11 @@ def _transform(objective: Objective, name: str, prediction: np.ndarray) -> np.nd
     if not hasattr(objective, name):
         return None
     with jax.enable_x64(True):
-        return np.asarray(getattr(objective, name)(jax.device_put(np.asarray(prediction, float))), float)
+        padded = jax.device_put(_pad(np.asarray(prediction, float)))
+        return np.asarray(getattr(objective, name)(padded), float)[: len(prediction)]
+
+
+def _pad(rows: np.ndarray) -> np.ndarray:
+    """Repeat the last row, so that sets of similar lengths share JAX's compiled operations."""
+    padding = -len(rows) % _PADDED_LENGTH
+    return np.pad(rows, [(0, padding), *[(0, 0)] * (rows.ndim - 1)], mode="edge")
