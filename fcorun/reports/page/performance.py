@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from fcorun.base.errors import FEW_EVENTS, describe_few_events
 from fcorun.reports.page.elements import collapsible, html_table, paragraph, parse_float
 from fcorun.reports.page.models import curve_pictures
@@ -63,10 +61,7 @@ def performance_blocks(model: FittedTableModel) -> list[str]:
     blocks = [score_table(model, rows), *(paragraph(text, "small") for text in sentences), client_scores(model)]
     blocks += curve_pictures(model.record.folder)
     if model.selection_folder:
-        pictures = curve_pictures(model.selection_folder, "Out of fold. ")
-        if any(row["set"] != "out_of_fold" for row in rows):
-            pictures = [collapsible("The same curves out of fold", Markup("").join(pictures))]
-        blocks += pictures
+        blocks += curve_pictures(model.selection_folder, "Out of fold. ")
     return blocks
 
 

@@ -55,6 +55,11 @@ class Curves:
         return {name: csv_text(_blank_nan(row) for row in rows) for name, rows in tables.items()}
 
 
+def have_all_curves(y: Int[np.ndarray, " n"]) -> bool:
+    """Return whether rows with these targets have each of the curves: both classes, and two bins of a calibration."""
+    return len(y) >= 2 * _ROWS_OF_BIN and len(np.unique(y)) > 1
+
+
 def compute_curves(predictions: "Sequence[Predictions]", table: Sequence[Row]) -> Curves | None:
     """Return the curves of the test rows if there are some, else of the validation rows, or of the rows out of fold.
 

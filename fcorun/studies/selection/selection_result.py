@@ -25,7 +25,7 @@ from fcorun.reports.pictures.picture import begin_pictures
 from fcorun.reports.pictures.selection_picture import NestedView, SelectionView
 from fcorun.results.models.coefficients import COLUMNS, Coefficients, coefficients_from
 from fcorun.results.models.predictions import ChosenThresholds, Predictions, predictions_csv, tabulate_scores
-from fcorun.results.models.score_curves import compute_curves
+from fcorun.results.models.score_curves import compute_curves, have_all_curves
 from fcorun.studies.selection.choice import CrossValidationChoice, NestedScore, find_metric
 from fcorun.studies.selection.fitting import END_STATES, PathFit
 from fcorun.studies.selection.folds import list_marked_folds, name_held_out_clients
@@ -248,7 +248,8 @@ class Selection(StudyResult):
             title = f"{self.experiment.picture_title}: out of {n_folds} by {self.by}"
             curves = compute_curves(self.predictions, self._scores)
             if curves is not None:  # of two classes
-                pictures.append(_begin_pictures(CurveView(curves, title), self.experiment))
+                if not self._draws_refit_curves:
+                    pictures.append(_begin_pictures(CurveView(curves, title), self.experiment))
                 for name, content in curves.files.items():
                     write_atomically(self.folder / name, content)
         self.write_summary()
@@ -259,6 +260,12 @@ class Selection(StudyResult):
                     write_atomically(self.folder / name, content)
 
         return write_pictures
+
+    @property
+    def _draws_refit_curves(self) -> bool:
+        """The flag of test or validation rows, of which the refit draws all curves."""
+        held_out = self.data.validation if self.data.test is None else self.data.test
+        return held_out is not None and have_all_curves(held_out.y)
 
     @cached_property
     def _scores(self) -> list[dict[str, Any]]:
@@ -457,7 +464,8 @@ class Selection(StudyResult):
         existing = [name for name in (*files, "selection.png", "selection.pdf") if (folder / name).exists()]
         yield f"{folder}/ holds {', '.join(existing)}"
         if (folder / "roc.csv").exists():
-            yield "of two classes out of fold: roc, calibration and decision.png, and their tables"
+            line = "of two classes out of fold: roc.csv, calibration.csv and thresholds.csv"
+            yield f"{line}, and their pictures" if (folder / "roc.png").exists() else line
 
     def _describe_nested(self, nested: NestedScore) -> Iterator[str]:
         """Yield the nested score, and a line for each outer fold with the choice without it, and the score on it."""
