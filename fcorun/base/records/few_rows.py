@@ -1,7 +1,8 @@
 """Numbers of few rows, which tell of single patients, and stay where a record is sent.
 
 If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
-is what those few have.
+is what those few have. If all rows of a set that is held out are few, no number on held-out rows is sent. A picture
+is not sent if a table that it is drawn from is not, or not as a whole.
 """
 
 import math
@@ -13,21 +14,41 @@ from typing import Any
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.metrics import CLIENT_SUFFIXES, QUANTILE_SUFFIXES
-from fcorun.base.picture_style import name_picture_files
+from fcorun.base.picture_style import FORMATS
 from fcorun.base.records import tables
 from fcorun.base.records.contents import CONFIG, SUMMARY
 from fcorun.base.records.formats import csv_text, read_text, read_yaml
+from fcorun.base.records.record import PAGE_FILES
+from fcorun.base.records.single_patients import PATIENT_FILES
 
 LEAST_ROWS = 5  # or groups, of which numbers are sent
 CLIENTS_TABLE = "clients.parquet"  # rows and scores of each client at each evaluation
 _SHOWN = 10  # names in a sentence
 _ALL = {"scores.csv": (tables.SCORES, ""), "comparison.csv": (tables.COMPARISON, "all")}  # the client of totals
-_BY_CLIENT = (  # files about clients and folds alone
+_BY_CLIENT = (  # files about clients and folds alone, or with numbers of all kinds
     *(CLIENTS_TABLE, "client_estimates.csv", "nested.csv", "calibration.csv", "missing.csv"),
-    *name_picture_files("clients", "comparison"),
+    *("run.log", *PAGE_FILES),
 )
 _COUNTED = (tables.CALIBRATION, tables.GAPS)  # whose lines may be about few rows although no client is
-_TABLES = ("metrics.csv", "results.csv", "table.csv", "selection.csv")  # with metrics over clients, or lines of folds
+_DRAWN_FROM = {  # the tables that pictures show, where they are others than metrics
+    "clients": (CLIENTS_TABLE,),
+    "comparison": ("comparison.csv",),
+    "figure": ("table.csv", "claims.csv"),
+    "selection": ("curve.csv",),
+    "inference": ("client_estimates.csv",),  # of a meta-analysis
+    "roc": ("roc.csv",),
+    "calibration": ("calibration.csv", "thresholds.csv"),
+    "decision": ("thresholds.csv",),
+} | dict.fromkeys(["coefficients", "splines", "brain", "brain_by_client", "stability", "permutation"], ())
+_METRICS = ("metrics.csv", "lasso_metrics.csv", "results.csv")  # the tables of all other pictures
+_BY_COLUMN = (
+    "coefficients_by_client.csv",
+    "clients.csv",
+    "predictions.csv",
+    "path.csv",
+)  # whose columns have names of the data
+_OVER_CLIENTS = re.compile(rf"(^|_)(train|val)_.*({'|'.join([*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES])})(_|$)")
+_HELD_OUT = re.compile(r"(^|_)val_")
 _FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters`` in fcorun.results.models.inference say
     r"((rows of|events in|rows without an event in) )?(no|\d[\d,]*) (rows?|events?|groups?|clients?)"
     r"( without an event)?( in (no|\d[\d,]*) rows?)?"
@@ -41,17 +62,37 @@ class FewRows:
     Attributes:
         simulated: all data are fcorun's own simulations, of which everything is sent.
         small: the clients and folds with few rows.
+        small_sets: the sets of held-out rows that are few in all.
     """
 
     simulated: bool
     small: tuple[str, ...]
+    small_sets: frozenset[str] = frozenset()
 
     @classmethod
     def find(cls, folders: Sequence[Path]) -> "FewRows":
         """Return what stays of the files in some folders. Raises UserError for a damaged table."""
         if is_simulated(folders):
             return cls(True, ())
-        return cls(False, tuple(dict.fromkeys(name for folder in folders for name in _find_small(folder))))
+        names: dict[str, None] = {}
+        sets = set()
+        for folder in folders:
+            for rows, name in _find_small(folder):
+                names[name or "all clients"] = None
+                if not name and rows != "train":
+                    sets.add(rows)
+        return cls(False, tuple(names), frozenset(sets))
+
+    def hides(self, metric: str) -> bool:
+        """Return whether a metric, or a statistic of one such as ``tail_val_loss``, tells of few rows; no setting does.
+
+        Metrics over clients are of the best or worst clients, or a quantile or spread over clients.
+        """
+        if "." in metric:
+            return False
+        if self.small_sets and _HELD_OUT.search(metric):
+            return True
+        return bool(self.small) and summarizes_clients(metric)
 
     def list_files(self, folder: Path) -> set[str]:
         """Return the names of the files in a folder that stay as a whole."""
@@ -60,9 +101,17 @@ class FewRows:
         names = {table.name for table in _COUNTED if any(_find_few_lines(table, folder))}
         if self.small:
             names |= set(_BY_CLIENT)
-            if (folder / "client_estimates.csv").is_file():
-                names |= set(name_picture_files("inference"))  # with the clients' estimates
-        return names
+        return names | {path.name for path in folder.iterdir() if self._shows_few(path, names)}
+
+    def _shows_few(self, path: Path, left_out: set[str]) -> bool:
+        """Return whether a file is a picture of a table that stays, or does not leave as a whole."""
+        if path.suffix[1:] not in FORMATS:
+            return False
+        for name in _DRAWN_FROM.get(path.stem, _METRICS):
+            table = path.parent / name
+            if table.is_file() and (name in left_out or name in PATIENT_FILES or self.read_rest(table) is not None):
+                return True
+        return False
 
     def read_rest(self, path: Path) -> str | None:
         """Return what is sent of a file, None if that is all of it. Raises UserError for a damaged table."""
@@ -70,32 +119,51 @@ class FewRows:
             return None
         if path.name in _OF_LEVELS and any(_find_few_lines(tables.INTERVALS, path.parent)):
             return _OF_LEVELS[path.name](path)
-        if self.small and path.name in _ALL:
-            return _keep_totals(*_ALL[path.name], path.parent)
-        if self.small and path.name in _TABLES:
-            lines = tables.TableFile(path.name, {}).read_texts(path.parent)
-            return csv_text([_drop_metrics_over_clients(line) for line in lines if line.get("fold", "all") == "all"])
-        return None
+        if not self.small or path.suffix != ".csv" or path.name in _BY_COLUMN:
+            return None
+        table, all_clients = _ALL.get(path.name, (tables.TableFile(path.name, {}), ""))
+        lines = table.read_texts(path.parent)
+        rest = [line for line in lines if self._is_sent(line)]
+        if path.name in _ALL:
+            rest = _keep_totals(rest, all_clients)
+        rest = [self._drop_metrics(line) for line in rest]
+        return None if rest == lines else csv_text(rest)
+
+    def _is_sent(self, line: dict[str, str]) -> bool:
+        """Return whether a line is of no single fold or few rows, and no claim on a metric that tells of few rows."""
+        if line.get("fold", "all") != "all" or line.get("set") in self.small_sets:
+            return False
+        return not any(map(self.hides, line.get("measured", "").split()))
+
+    def _drop_metrics(self, content: Any) -> Any:
+        """Return the content of a line, or of JSON, without metrics that tell of few rows."""
+        if isinstance(content, list):
+            return [self._drop_metrics(item) for item in content]
+        if not isinstance(content, dict):
+            return content
+        return {key: self._drop_metrics(value) for key, value in content.items() if not self.hides(key)}
 
     def hide_numbers(self, content: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the content of a JSON file in a folder without such numbers, and with a warning that says so."""
         if self.simulated:
             return content
-        shown = dict(content)
+        shown = self._drop_metrics(content)
         left_out = []
+        if self.small_sets:
+            left_out.append("numbers on held-out rows")
         if self.small:
             left_out.append("numbers by client and by fold")
-            for name in ("final", "best", "tail"):
-                if isinstance(shown.get(name), dict):
-                    shown[name] = _drop_metrics_over_clients(shown[name])
             shown.pop("weight_of_fold", None)
             if isinstance(shown.get("nested"), dict):
                 of_folds = ("scores", "weight_of_fold")
                 shown["nested"] = {key: value for key, value in shown["nested"].items() if key not in of_folds}
         if isinstance(shown.get("data"), dict):
-            shown["data"] = data = dict(shown["data"])
+            data = shown["data"]
             if "outcome" in data and self.small:
-                data["outcome"] = [line for line in data["outcome"] if _is_total(line)]
+                totals = [line for line in data["outcome"] if not line["client"] and line["rows"] >= LEAST_ROWS]
+                data["outcome"] = [line for line in totals if line["set"] not in self.small_sets]
+            if "validation" in self.small_sets:
+                data.pop("validation_examples", None)
             if "few_levels" in data:
                 data["few_levels"] = dict.fromkeys(data["few_levels"], "few rows")
         for table in _COUNTED:
@@ -110,9 +178,9 @@ class FewRows:
         return shown
 
 
-def summarizes_clients(name: str) -> bool:
-    """Return whether a metric is of the best or worst clients, or a quantile or spread over clients; no setting is."""
-    return name.endswith((*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES)) and "." not in name
+def summarizes_clients(metric: str) -> bool:
+    """Return whether a metric is of the best or worst clients, or a quantile or spread over clients."""
+    return _OVER_CLIENTS.search(metric) is not None
 
 
 def is_simulated(folders: Iterable[Path]) -> bool:
@@ -130,7 +198,7 @@ def name_few(folders: Iterable[Path]) -> str:
     few = []
     for folder in folders:
         try:
-            few += _find_small(folder)
+            few += [name or "all clients" for _, name in _find_small(folder)]
             for table in (*_COUNTED, tables.INTERVALS):
                 few += _find_few_lines(table, folder)
         except UserError:  # a damaged table, which is told where it is shown
@@ -138,42 +206,46 @@ def name_few(folders: Iterable[Path]) -> str:
     return abbreviate([*dict.fromkeys(few)], _SHOWN)
 
 
-def _find_small(folder: Path) -> list[str]:
-    """Return the clients and folds of a folder that have few rows, or few groups."""
-    return [name or "all clients" for name, n in _count_rows(folder) if 0 < n < LEAST_ROWS]
+def _find_small(folder: Path) -> list[tuple[str, str]]:
+    """Return the clients and folds of a folder that have few rows, or few groups, each after its set of rows."""
+    return [(rows, name) for rows, name, n in _count_rows(folder) if 0 < n < LEAST_ROWS]
 
 
-def _count_rows(folder: Path) -> Iterator[tuple[str, float]]:
-    """Yield numbers of rows, or groups, of clients and folds, as each file of a folder has them."""
-    for line in SUMMARY.read(folder).get("data", {}).get("outcome") or []:
-        yield line["client"], line["rows"]
+def _count_rows(folder: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield sets, their clients and folds ("" for all), and numbers of rows or groups, as files of a folder have."""
+    data = SUMMARY.read(folder).get("data", {})
+    yield "validation", "", data.get("validation_examples") or 0
+    for line in data.get("outcome") or []:
+        yield line["set"], line["client"], line["rows"]
     for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows")):
         for line in table.read_texts(folder):
-            yield line.get("client", ""), _parse_count(line.get(column))
+            yield line.get("set", "train"), line.get("client", ""), _parse_count(line.get(column))
     for line in tables.NESTED.read_texts(folder):
-        yield f"fold {line.get('outer_fold')}", _parse_count(line.get("n"))
+        yield "out_of_fold", f"fold {line.get('outer_fold')}", _parse_count(line.get("n"))
     if (folder / CLIENTS_TABLE).is_file():
         import pandas as pd
 
         frame = pd.read_parquet(folder / CLIENTS_TABLE, columns=["client", "rows"]).drop_duplicates()
-        yield from zip(frame["client"], frame["rows"], strict=True)
+        for name, n in zip(frame["client"], frame["rows"], strict=True):
+            yield "train", name, n
     if (folder / tables.PREDICTIONS.name).is_file():
         yield from _count_predicted(folder / tables.PREDICTIONS.name)
 
 
-def _count_predicted(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the numbers of held-out rows, or of their groups, of each client and of each fold, by set."""
+def _count_predicted(path: Path) -> Iterator[tuple[str, str, int]]:
+    """Yield the sets of held-out rows, each also by client and by fold, and numbers of their rows, or groups."""
     import pandas as pd
 
     names = ("set", "client", "row", "group", "fold")
     try:
         frame = pd.read_csv(path, usecols=lambda name: name in names, dtype=str, keep_default_na=False)
         unit = "group" if "group" in frame else "row"
-        for column, word in (("client", ""), ("fold", "fold ")):
+        frame["all"] = ""
+        for column, word in (("all", ""), ("client", ""), ("fold", "fold ")):
             if column in frame:
                 counts = frame.groupby(["set", column], as_index=False)[unit].nunique()
-                for name, n in zip(counts[column], counts[unit], strict=True):
-                    yield f"{word}{name}", int(n)
+                for rows, name, n in zip(counts["set"], counts[column], counts[unit], strict=True):
+                    yield rows, f"{word}{name}", int(n)
     except (KeyError, ValueError) as error:
         raise tables.PREDICTIONS.describe_damage(path.parent, str(error)) from error
 
@@ -198,21 +270,13 @@ def _parse_count(text: str | None) -> float:
         return math.inf
 
 
-def _is_total(line: dict[str, Any]) -> bool:
-    return not line["client"] and line["rows"] >= LEAST_ROWS
-
-
-def _keep_totals(table: tables.TableFile, all_clients: str, folder: Path) -> str:
+def _keep_totals(lines: list[dict[str, str]], all_clients: str) -> list[dict[str, str]]:
     """Return the lines of a table about all rows of a set; personal models may be those of some clients alone."""
-    totals = [line for line in table.read_texts(folder) if line.get("client") == all_clients]
+    totals = [line for line in lines if line.get("client") == all_clients]
     most: dict[str | None, float] = {}
     for line in totals:
         most[line.get("set")] = max(most.get(line.get("set"), LEAST_ROWS), _parse_count(line.get("n")))
-    return csv_text([line for line in totals if _parse_count(line.get("n")) == most[line.get("set")]])
-
-
-def _drop_metrics_over_clients(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not summarizes_clients(name)}
+    return [line for line in totals if _parse_count(line.get("n")) == most[line.get("set")]]
 
 
 def _hide_counts_of_levels(path: Path) -> str:

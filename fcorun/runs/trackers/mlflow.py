@@ -42,8 +42,8 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    What tells of single patients is left out (``fcorun.base.records.single_patients``), and metrics over clients come
-    at the end, if no client has few rows (``fcorun.base.records.few_rows``). Long values are cut. A run that goes on
+    What tells of single patients is left out (``fcorun.base.records.single_patients``), and so are numbers of few rows
+    (``fcorun.base.records.few_rows``): metrics over clients come at the end. Long values are cut. A run that goes on
     after it was interrupted is another run of MLflow.
 
     Attributes:
@@ -70,11 +70,14 @@ class MLflow(Tracker):
     def log(self, record):
         client, open_run = self._open_run(record)
         few = FewRows.find([record.folder])
-        scalars = [*scalars_of_rows(open_run.take_new(record), end_time(record)), *final_scalars(record)]
-        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not summarizes_clients(scalar[0])))
-        if not few.small:
-            scalars = [*scalars_of_rows(record.rows, end_time(record)), *final_scalars(record)]
-            _log_metrics(client, open_run.run, (scalar for scalar in scalars if summarizes_clients(scalar[0])))
+        new_rounds = {int(row["round"]) for row in open_run.take_new(record)}
+        scalars = [
+            scalar
+            for scalar in scalars_of_rows(record.rows, end_time(record))
+            if scalar[2] in new_rounds or summarizes_clients(scalar[0])
+        ]
+        scalars += final_scalars(record)
+        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not few.hides(scalar[0])))
         left_out = {*PATIENT_FILES, *few.list_files(record.folder)}
         for name in RECORD_FILES:
             path = record.folder / name

@@ -40,7 +40,7 @@ def test_nothing_by_client_and_fold_is_sent_if_one_has_few_rows(tmp_path):
     write_tables(tmp_path, FEW)
     few = FewRows.find([tmp_path])
     assert set(few.small) == {"a", "fold 1"}
-    assert {"nested.csv", "missing.csv", "clients.parquet", "clients.png"} <= few.list_files(tmp_path)
+    assert {"nested.csv", "missing.csv", "clients.parquet"} <= few.list_files(tmp_path)
     sent = {name: few.read_rest(tmp_path / f"{name}.csv") for name in ("scores", "selection", "metrics", "results")}
     assert sent["scores"] == "set,model,client,n\ntrain,shared,,34\n"
     assert sent["selection"] == "fold,val_loss\nall,1\n"
@@ -52,6 +52,72 @@ def test_nothing_by_client_and_fold_is_sent_if_one_has_few_rows(tmp_path):
     assert shown["data"]["few_levels"] == {"w=x": "few rows"}
     assert shown["warnings"][0] == "first"
     assert "numbers by client and by fold" in shown["warnings"][1]
+
+
+@pytest.mark.parametrize("by_group", [False, True])
+def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp_path):
+    """Metrics lie in every table of a record, in statistics of them, and in pictures of these tables."""
+    write_tables(tmp_path, 20)
+    n = 12 if by_group else FEW
+    total = {"set": "validation", "model": "shared", "client": "", "n": n}
+    with (tmp_path / "scores.csv").open("a") as scores:
+        scores.write(",".join(map(str, total.values())) + "\n")
+    if by_group:
+        rows = [{"set": "validation", "client": "b", "row": i, "group": i % FEW} for i in range(n)]
+        (tmp_path / "predictions.csv").write_text(csv_text(rows))
+    metrics = {
+        "val_loss": 62.8,
+        "personal_val_loss": 62.8,
+        "best_val_loss": 62.8,
+        "tail_val_loss_worst_tenth_low": 62.8,
+    }
+    for name in ("metrics", "lasso_metrics", "results", "table", "curve"):
+        lines = [{"seed": 1, "reg.val_loss": 1, "train_loss": 0.7} | metrics]
+        (tmp_path / f"{name}.csv").write_text(csv_text(lines))
+    (tmp_path / "claims.csv").write_text(csv_text([{"says": "below", "measured": "worst val_loss 62.8"}]))
+    for name in (
+        "curves.png",
+        "best.pdf",
+        "roc.png",
+        "decision.svg",
+        "selection.png",
+        "figure.png",
+        "coefficients.png",
+    ):
+        (tmp_path / name).touch()
+    for name in ("roc.csv", "thresholds.csv"):
+        (tmp_path / name).write_text("threshold\n0.5\n")
+    few = FewRows.find([tmp_path])
+    assert few.small_sets == {"validation"}
+    left_out = few.list_files(tmp_path)
+    assert "coefficients.png" not in left_out
+    for path in tmp_path.iterdir():
+        if path.name not in left_out and path.suffix == ".csv" and path.name != "predictions.csv":
+            assert "62.8" not in (few.read_rest(path) or path.read_text()), path.name
+            assert "validation" not in (few.read_rest(path) or path.read_text()), path.name
+    assert {path.name for path in tmp_path.iterdir() if path.suffix in (".png", ".pdf", ".svg")} - left_out == {
+        "coefficients.png"
+    }
+    assert few.read_rest(tmp_path / "results.csv") == "seed,reg.val_loss,train_loss\n1,1,0.7\n"
+    outcome = [{"set": rows, "client": "", "rows": n} for rows, n in (("train", 40), ("validation", n))]
+    content = {"final": {"val_loss": 62.8}, "best": {"val_loss": {"value": 62.8}}, "data": {"outcome": outcome}}
+    shown = few.hide_numbers(content | {"warnings": []}, tmp_path)
+    assert shown["data"]["outcome"] == outcome[:1]
+    assert "numbers on held-out rows" in shown["warnings"][0]
+    assert "62.8" not in json.dumps(shown)
+
+
+def test_a_table_over_clients_takes_its_picture_along(tmp_path):
+    write_tables(tmp_path, FEW)
+    for name in ("lasso_metrics", "table"):
+        lines = [
+            {"val_loss": 1, "val_loss_best_tenth": 7.5, "tail_val_loss_spread_low": 7.5, "personal_val_loss_q10": 7.5}
+        ]
+        (tmp_path / f"{name}.csv").write_text(csv_text(lines))
+    few = FewRows.find([tmp_path])
+    assert few.read_rest(tmp_path / "lasso_metrics.csv") == few.read_rest(tmp_path / "table.csv") == "val_loss\n1\n"
+    (tmp_path / "curves.png").touch()
+    assert "curves.png" in few.list_files(tmp_path)
 
 
 @pytest.mark.parametrize(

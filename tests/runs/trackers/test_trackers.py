@@ -15,10 +15,13 @@ import pytest
 from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
+from fcorun.base.records.few_rows import LEAST_ROWS
 from fcorun.base.records.record import Record
 from fcorun.base.records.single_patients import PATIENT_FILES
 from fcorun.experiment.prepare import prepare
 from fcorun.experiment.tracker import NoTracker, run_name
+from fcorun.runs.job import Watcher
+from fcorun.runs.tracked_runs import TrackedRuns
 
 SOURCE = """
 from dataclasses import dataclass
@@ -54,6 +57,20 @@ def configure(user_module):
 
 def logged_lines():
     return Path("log.txt").read_text().splitlines() if Path("log.txt").exists() else []
+
+
+@pytest.mark.parametrize(
+    ("n", "group", "is_sent"),
+    [(LEAST_ROWS, None, True), (LEAST_ROWS - 1, None, False), (30, ["a", "b"] * 15, False)],
+)
+def test_a_run_of_few_validation_rows_is_sent_when_it_is_complete(n, group, is_sent, monkeypatch, tmp_path):
+    monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
+    job = MagicMock()
+    job.run_folder.path = tmp_path
+    tracked = TrackedRuns(Watcher())
+    tracked.on_start(job, SimpleNamespace(validation=SimpleNamespace(n_rows=n, group=group)), 0)
+    tracked.on_evaluation(job, {"round": 0, "val_loss": 62.8})
+    assert job.experiment.tracker.on_evaluation.called == is_sent
 
 
 def test_the_default_is_no_tracker():

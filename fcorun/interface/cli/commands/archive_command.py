@@ -93,8 +93,9 @@ def run(argv: Sequence[str]) -> int:
     kind = "with predictions"
     if not arguments.predictions:
         kind = (
-            f"without predictions, ranges, and numbers by client and fold where one has fewer than {LEAST_ROWS} rows "
-            "or groups; models and pictures stay; read the warnings in summary.json, which may name values and groups"
+            "without predictions, curves on held-out rows, ranges, and numbers by client and fold where one has fewer "
+            f"than {LEAST_ROWS} rows or groups; models stay; read the warnings in JSON files, which may name values "
+            "and groups"
         )
     size = out.stat().st_size / 1e6
     Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
