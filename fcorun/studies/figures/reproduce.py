@@ -38,7 +38,6 @@ from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_formats, style_context
 from fcorun.reports.run_table import (
     REGULARIZED_METRICS,
-    SEED_KEYS,
     DataFrame,
     RunTable,
     average_runs,
@@ -299,7 +298,7 @@ def _run_figure(
     rows_of_jobs: list[int] = []
     for row in best:
         records = [grid_records[i] for i in row["rows"]]
-        jobs_of_point = _list_seed_jobs(figure, overrides_of[records[0].folder], records)
+        jobs_of_point = _list_seed_jobs(figure, overrides_of, records)
         jobs += jobs_of_point
         rows_of_jobs += [row["rows"][0]] * len(jobs_of_point)
     points: list[SweepPoint] = []
@@ -350,19 +349,24 @@ def _start_sweep(sweep: SweepRunner, folder: Path, overrides: Sequence[str]) -> 
     sweep([*without_page, "report=false", "hydra.launcher.pictures=false", f"hydra.sweep.dir='{quoted_folder}'"])
 
 
-def _list_seed_jobs(figure: Figure, overrides: str, records: Sequence[Record]) -> list[str]:
+def _list_seed_jobs(figure: Figure, overrides_of: Mapping[Path, str], records: Sequence[Record]) -> list[str]:
     """Return the overrides of each job that runs a best point with a seed that it does not have.
 
-    ``overrides`` are those of the best point, whose ``records`` are one for each seed of the grid.
+    The ``records`` of the point are one for each seed of the grid, and ``overrides_of`` their overrides by folder.
+    Seeds that the figure does not set, such as several data.seed of the grid, are repeated each.
     """
     if figure.seeded == "seed" and is_baseline_row(records[0].rows[-1]):
         return []  # a baseline draws nothing
-    point = [text for text in split_overrides(overrides) if override_key(text) not in ("experiment", *SEED_KEYS)]
-    run_seeds = {record.flat_config.get(figure.seed_keys[-1]) for record in records}
+    run_seeds: dict[str, set[Any]] = {}  # by the overrides without the seeds that the figure sets
+    for record in records:
+        overrides = split_overrides(overrides_of[record.folder])
+        kept = [text for text in overrides if override_key(text) not in ("experiment", *figure.seed_keys)]
+        run_seeds.setdefault(" ".join(kept), set()).add(record.flat_config.get(figure.seed_keys[-1]))
     jobs = []
-    for seed in dict.fromkeys(figure.seeds):
-        if seed not in run_seeds:
-            jobs.append(" ".join([*point, *(f"{key}={seed}" for key in figure.seed_keys)]))
+    for overrides, seeds in run_seeds.items():
+        for seed in dict.fromkeys(figure.seeds):
+            if seed not in seeds:
+                jobs.append(" ".join([overrides, *(f"{key}={seed}" for key in figure.seed_keys)]))
     return jobs
 
 
