@@ -95,8 +95,17 @@ class MetricCatalogue(dict[str, Metric]):
         return Metric(name)
 
     def with_metrics(self, metrics: Iterable[Metric]) -> "MetricCatalogue":
-        """Return a catalogue that has these metrics too; metrics of the same name stay as they are."""
-        return MetricCatalogue(self | {metric.name: metric for metric in metrics if metric.name not in self})
+        """Return a catalogue that has these metrics too; metrics of the same name stay as they are.
+
+        Of several new metrics of a name the first is taken, without a direction on which they do not agree.
+        """
+        extended = MetricCatalogue(self)
+        for metric in metrics:
+            if metric.name not in self:
+                first = extended.setdefault(metric.name, metric)
+                higher = first.higher if first.higher == metric.higher else None
+                extended[metric.name] = replace(first, higher=higher, monotone=first.monotone and metric.monotone)
+        return extended
 
     @property
     def comparable(self) -> list[str]:

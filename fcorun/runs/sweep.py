@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fcorun.base.config import IDENTITY_SECTIONS, Count, CurveAxis
 from fcorun.base.errors import UserError, describe_error
-from fcorun.base.metrics import CATALOGUE, aggregate
+from fcorun.base.metrics import CATALOGUE, Metric, aggregate
 from fcorun.base.picture_style import FigureStyle, PictureWidth
 from fcorun.base.records.record import LOCK_FILE, Record, RunFolder, load_records
 from fcorun.base.records.sweep_settings import (
@@ -28,6 +28,7 @@ from fcorun.base.records.sweep_settings import (
 )
 from fcorun.base.system import locks
 from fcorun.experiment.build import check_metric_measured
+from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.reports.build_table import build_table
 from fcorun.reports.sweep_report import write_sweep_report
 from fcorun.runs.executors.dask import DaskExecutor
@@ -160,8 +161,18 @@ def check_alone(points: Sequence[SweepPoint]) -> None:
 
 
 def check_unique_names(points: Sequence[SweepPoint]) -> None:
-    """Refuse plug-ins of different classes with one name, which tables could not tell apart. Raises UserError."""
+    """Refuse plug-ins of different classes with one name, which tables could not tell apart, and metrics of one name
+    with different directions, by which no run would be the best. Raises UserError.
+    """
     experiments = [point.experiment for point in points if point.experiment is not None]
+    first_declared: dict[str, tuple[Metric, PreparedExperiment]] = {}
+    for experiment in experiments:
+        for metric in experiment.declared_metrics:
+            first, other = first_declared.setdefault(metric.name, (metric, experiment))
+            if first.higher != metric.higher:
+                raise UserError(f"the plug-ins of '{other.label}' and '{experiment.label}' declare the metric "
+                                f"'{metric.name}' with higher={first.higher} and higher={metric.higher}: give one of "
+                                "the two another name")  # fmt: skip
     for section in IDENTITY_SECTIONS:
         class_of_name: dict[str, str] = {}
         for experiment in experiments:

@@ -1,5 +1,8 @@
 """Metrics that an algorithm declares: columns of metrics.csv, of tables and pictures, targets of ``stop``, and axes."""
 
+from dataclasses import dataclass, replace
+from pathlib import Path
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from helpers import engine_of, fails, small, snapshots
 from timed_fedavg import TimedFedAvg
 
 from fcorun import compose, run, run_grid
-from fcorun.base.metrics import Metric
+from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.experiment.configuration.key_docs import read_choice
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
@@ -20,6 +23,8 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.page.build_page import collect_curves
 from fcorun.reports.pictures.problem_view import curve_styles_of
 from fcorun.reports.pictures.run_curves import RunView, draw
+from fcorun.runs.sweep import check_unique_names
+from fcorun.runs.sweep_point import SweepPoint
 from fcorun.studies.figures.reproduce import check_metrics, read_declared_metrics
 from fcorun.studies.figures.spec import Claim, Figure
 
@@ -189,6 +194,26 @@ def test_figures_and_plots_take_monotone_metrics_alone(records):
         check_metrics(Figure("t", claims=[Claim(**claim, at={"consensus": 3})]), catalogue)
     with fails("--x consensus is not a choice"):
         plot.run([str(records[0].folder), "--x", "consensus"])
+
+
+@dataclass(frozen=True)
+class Opposite(TimedFedAvg):
+    """The same metrics, one with the other direction."""
+
+    declared_metrics = (Metric("consensus", higher=True), Metric("worked_seconds", monotone=True))
+
+
+def test_metrics_of_one_name_and_two_directions_are_refused_and_make_no_run_the_best():
+    first = prepare(timed())
+    second = replace(first, algo=Opposite(client_lr=0.01))
+    points = [SweepPoint("a", Path("a"), first), SweepPoint("b", Path("b"), second)]
+    with fails("declare the metric 'consensus' with higher=False and higher=True: give one of the two another name"):
+        check_unique_names(points)
+    for experiments in ([first, second], [second, first, first]):  # as of old records
+        declared = [metric for experiment in experiments for metric in experiment.declared_metrics]
+        catalogue = CATALOGUE.with_metrics(declared)
+        assert catalogue["consensus"].higher is None
+        assert catalogue["worked_seconds"].monotone
 
 
 def test_figures_know_the_metrics_of_all_their_algorithms(tmp_path):
