@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fcorun.base.config import build_plugin
+from fcorun.base.config import build_plugin, import_classes
 from fcorun.base.errors import HostLost, UserError, describe_error
 from fcorun.base.records.formats import arrays_from_bytes, npz_bytes
 from fcorun.base.system.files import defer_interruption
@@ -219,6 +219,7 @@ class _Follower:
     def prepare(self, config: dict[str, Any]) -> None:
         """Load the data of an experiment, and send its identity on this host."""
         try:
+            import_classes(config)  # the leader's, and so the user's own
             self.experiment = prepare(config)
             self.data = load_data(self.experiment)
             identities = {"identity": self.experiment.identity, "fingerprint": self.experiment.fingerprint}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from helpers import FILES, SMALL, fails, small
+from helpers import FILES, SMALL, fails, small, write_choice
 from host_processes import (
     assert_same_record,
     find_hosts,
@@ -21,6 +21,7 @@ from host_processes import (
     wait_for_checkpoints,
     wait_for_end,
 )
+from warm_processes import start_command
 
 from fcorun import Record, UserError, run
 from fcorun.base.system.files import set_interrupted
@@ -162,6 +163,34 @@ def test_a_follower_that_fails_alone_ends_all(count):
     assert Record(Path("run")).status["status"] == "failed"
 
 
+DAMPED = """
+from dataclasses import dataclass
+import jax
+from fcorun import WeightedMean
+
+@dataclass(frozen=True)
+class Damped(WeightedMean):
+    factor: float = 0.9
+
+    def combine(self, uploads, weights):
+        return jax.tree.map(lambda value: self.factor * value, super().combine(uploads, weights))
+"""
+
+
+@pytest.mark.slow
+def test_hosts_have_the_users_own_files_and_classes():
+    Path("kinds.py").write_text(DAMPED)
+    write_choice(Path("own"), "aggregate", "damped", "class: kinds.Damped")
+    Path("own/config.yaml").write_text("precision: float64\n")
+    command = (*SMALL, "algo=feddualavg", "aggregate=damped", "--config-dir", "own")
+    run_on_hosts(*command, "hydra.run.dir=run")
+    code, _, errors = wait_for_end(start_command([*command, "hydra.run.dir=alone"]))
+    assert code == 0, errors
+    record = Record(Path("run"))
+    assert record.config["precision"] == "float64"
+    assert_same_record(record, Record(Path("alone")))
+
+
 @pytest.mark.slow
 @COUNTS
 def test_an_interruption_ends_all_and_the_same_command_goes_on(count):
@@ -249,7 +278,7 @@ def test_idle_workers_are_chosen(busy_cluster):
 
 def test_a_host_whose_worker_is_busy_is_named(busy_cluster):
     client, busy = busy_cluster
-    tasks = dask_hosts._make_tasks((busy,), HostOptions(1, timeout=0.1), [], Path("probe"), None)
+    tasks = dask_hosts._make_tasks((busy,), HostOptions(1, timeout=0.1), [], Path("probe"), None, ())
     with pytest.raises(UserError, match=rf"host 0 has not started within hosts.timeout=0.1 .* {busy} may compute"):
         dask_hosts._Attempt(client, tasks).run()
     assert len(client.processing()[busy]) == 1
@@ -257,7 +286,7 @@ def test_a_host_whose_worker_is_busy_is_named(busy_cluster):
 
 def test_an_interruption_before_the_hosts_have_started_ends_the_command(busy_cluster):
     client, busy = busy_cluster
-    tasks = dask_hosts._make_tasks((busy,), HostOptions(1, timeout=60), [], Path("probe"), None)
+    tasks = dask_hosts._make_tasks((busy,), HostOptions(1, timeout=60), [], Path("probe"), None, ())
     set_interrupted(True)
     try:
         with pytest.raises(KeyboardInterrupt):

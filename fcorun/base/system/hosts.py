@@ -32,6 +32,7 @@ class Hosts:
         names: the name of each host, by rank.
         mailboxes: the queue of texts to each host, by rank, of Dask or one with its methods ``put`` and ``get``.
         rows: the rows that each host loads, as ``fcorun.base.system.machine.HostOptions`` explains.
+        identities: those of the runs that the command asks for.
         free_memory: the free bytes of main memory of the host that had least when all met.
         failure: which host was lost or failed, once that is known.
         closed: whether the hosts have finished.
@@ -42,6 +43,7 @@ class Hosts:
     names: list[str]
     mailboxes: Mapping[int, Any] = field(repr=False)
     rows: str = "auto"
+    identities: tuple[str, ...] = ()
     free_memory: int = 0
     failure: str = ""
     closed: bool = False

@@ -29,7 +29,7 @@ from fcorun.experiment.configuration.compose import (
     resolve_settings,
     to_plain_values,
 )
-from fcorun.experiment.configuration.search_path import packaged_config_dir
+from fcorun.experiment.configuration.search_path import packaged_config_dir, user_config_dir
 
 if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
@@ -196,26 +196,42 @@ def refuse_sweep_as_run(config: DictConfig) -> None:
 
 
 def run_on_other_hosts(
-    hosts: Mapping[str, Any] | None, launcher: Mapping[str, Any], arguments: Sequence[str], folder: Path
+    hosts: Mapping[str, Any] | None,
+    launcher: Mapping[str, Any],
+    arguments: Sequence[str],
+    folder: Path,
+    experiments: "Sequence[PreparedExperiment | None]",
 ) -> None:
     """Run the command line on several hosts, if they are configured and this process is none of them.
 
-    Raises SystemExit with the exit code then, and UserError or HostLost as ``run_on_hosts``.
+    Raises SystemExit with the exit code then, UserError or HostLost as ``run_on_hosts``, and UserError on the leader of
+    the hosts if its experiments are not those of the command.
 
     Args:
         launcher: the keys hydra.launcher, which give the Dask cluster.
         folder: that of the records.
+        experiments: those of the command line; None for a configuration that is not valid.
     """
     from fcorun.base.config import build
     from fcorun.base.system.machine import current_hosts, read_hosts
 
     options = read_hosts(hosts)
-    if options.count == 1 or current_hosts():
+    if options.count == 1:
+        return
+    identities = tuple(experiment.identity if experiment else "" for experiment in experiments)
+    leader = current_hosts()
+    if leader:
+        if leader.identities != identities:
+            raise UserError(f"{leader.describe_host(0)} has other configuration files, code or data than the command: "
+                            "give both the same")  # fmt: skip
         return
     from fcorun.runs.executors.dask_hosts import run_on_hosts
     from fcorun.runs.executors.executor import LauncherOptions
 
-    raise SystemExit(run_on_hosts(options, build(LauncherOptions, launcher), arguments, folder))
+    config_dir = user_config_dir()
+    if config_dir:
+        arguments = [f"--config-dir={config_dir}", *arguments]
+    raise SystemExit(run_on_hosts(options, build(LauncherOptions, launcher), arguments, folder, identities))
 
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
@@ -242,7 +258,7 @@ def run_single(experiment: "PreparedExperiment", folder: Path, arguments: Sequen
     given = {override_key(text).removeprefix("hydra.launcher.") for text in hydra.overrides.hydra}
     check_launcher_of_run(launcher, given, read_hosts(settings.hosts).count > 1)
     if not settings.dry_run:
-        run_on_other_hosts(settings.hosts, launcher, arguments, folder.parent)
+        run_on_other_hosts(settings.hosts, launcher, arguments, folder.parent, [experiment])
     try:
         relative_folder = folder.relative_to(Path.cwd())
     except ValueError:
@@ -314,7 +330,8 @@ def run_points(
             raise point.error
     folder = Path(str(config.hydra.sweep.dir))
     if not options.dry_run:
-        run_on_other_hosts(hosts, launcher_values, arguments, folder)
+        experiments = [point.experiment for point in points]
+        run_on_other_hosts(hosts, launcher_values, arguments, folder, experiments)
     with SweepConsole(options.verbose) as console:
         code = run_sweep(
             points,

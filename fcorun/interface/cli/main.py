@@ -92,7 +92,7 @@ def _run_command(command_line: list[str]) -> None:
             from fcorun.interface.cli.hydra_app import compose_and_run
 
             arguments = normalize_overrides(translate_folder(arguments))
-            if not is_completing:
+            if not (is_completing or current_hosts()):  # the command has said it before its hosts start
                 warn_overridden()
             failures = compose_and_run(arguments)
     except UserError as error:

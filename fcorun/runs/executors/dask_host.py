@@ -51,6 +51,7 @@ class HostTask:
         probe: a file that the leader must see.
         n_cores: the number of cores that the host uses; None: all of its machine.
         versions: those of the command, by package.
+        identities: those of the command's runs.
     """
 
     token: str
@@ -62,6 +63,7 @@ class HostTask:
     probe: Path
     n_cores: int | None
     versions: Mapping[str, str]
+    identities: tuple[str, ...]
 
     def mailbox(self, rank: int, client: Any) -> Any:
         """Return the queue of the messages to a host."""
@@ -177,7 +179,7 @@ def join_hosts(task: HostTask, scheduler: str, security: Any, machine: str) -> C
     check_versions(task.versions, f"host {task.rank} ({task.names[task.rank]})")
     client = Client(scheduler, security=security)
     mailboxes = {rank: task.mailbox(rank, client) for rank in range(len(task.names))}
-    hosts = Hosts(task.rank, list(task.names), mailboxes, task.options.rows)
+    hosts = Hosts(task.rank, list(task.names), mailboxes, task.options.rows, task.identities)
     set_hosts(hosts)
     if task.rank:
         hosts.send(free_memory=free_host_memory())

@@ -35,12 +35,15 @@ _SECONDS_TO_CLOSE = 30.0  # that followers have to end, once the leader has
 _SECONDS_TO_NOTICE = 5.0  # in which the end of the host that made another one end becomes known
 
 
-def run_on_hosts(options: HostOptions, launcher: LauncherOptions, arguments: Sequence[str], folder: Path) -> int:
+def run_on_hosts(
+    options: HostOptions, launcher: LauncherOptions, arguments: Sequence[str], folder: Path, identities: tuple[str, ...]
+) -> int:
     """Run a command line on several hosts; return its exit code.
 
     Args:
         launcher: the Dask cluster.
         folder: one in which the leader writes, to test whether it can.
+        identities: those of the runs, which the leader compares with its own.
 
     Raises UserError for a cluster that cannot be had, and HostLost if hosts are lost again and again.
     """
@@ -52,7 +55,7 @@ def run_on_hosts(options: HostOptions, launcher: LauncherOptions, arguments: Seq
         for _ in range(_LOST_HOSTS):
             check_interrupted()
             addresses = _wait_for_workers(client, options)
-            attempt = _Attempt(client, _make_tasks(addresses, options, arguments, probe, n_cores))
+            attempt = _Attempt(client, _make_tasks(addresses, options, arguments, probe, n_cores, identities))
             try:
                 code = attempt.run()
             except OSError as error:
@@ -110,7 +113,12 @@ def _find_idle(client: Any) -> list[str]:
 
 
 def _make_tasks(
-    addresses: tuple[str, ...], options: HostOptions, arguments: Sequence[str], probe: Path, n_cores: int | None
+    addresses: tuple[str, ...],
+    options: HostOptions,
+    arguments: Sequence[str],
+    probe: Path,
+    n_cores: int | None,
+    identities: tuple[str, ...],
 ) -> "list[HostTask]":
     """Return the task of each host, by rank."""
     from fcorun.runs.executors.dask_host import HostTask
@@ -125,6 +133,7 @@ def _make_tasks(
         probe=probe,
         n_cores=n_cores,
         versions=read_versions(),
+        identities=identities,
     )
     return [replace(leader, rank=rank) for rank in range(options.count)]
 

@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from dataclasses import replace
 from queue import Queue
 
 import numpy as np
@@ -11,8 +12,11 @@ from helpers import fails, small
 
 from fcorun.base.errors import HostLost
 from fcorun.base.system import hosts as hosts_module
+from fcorun.base.system import machine
 from fcorun.base.system.hosts import Hosts, silence_stdout
 from fcorun.base.system.machine import HostOptions, close_hosts, current_hosts, read_hosts, require_single_host
+from fcorun.experiment.prepare import prepare
+from fcorun.interface.cli.hydra_app import run_on_other_hosts
 from fcorun.runs.several_hosts import _Follower
 
 
@@ -49,7 +53,14 @@ def test_a_follower_executes_its_own_commands_alone(two):
     with pytest.raises(HostLost, match="the leader sent an unknown command '__init__'"):
         first.check_failures(timeout=5)
     _Follower(second).execute({"do": "prepare", "config": small() | {"algo": {"class": "evil_.FedAvg"}}})
-    assert "algo.class=evil_.FedAvg is not imported" in first.receive(1)["refused"]
+    assert "algo.class=evil_.FedAvg: cannot import 'evil_'" in first.receive(1)["refused"]
+
+
+def test_a_leader_of_other_runs_than_the_command_is_refused(two, monkeypatch, tmp_path):
+    leader = replace(two[0], identities=("0" * 64,))
+    monkeypatch.setattr(machine, "_CURRENT_HOSTS", [leader])
+    with fails("host 0 (n0)", "other configuration files, code or data than the command"):
+        run_on_other_hosts({"count": 2}, {}, [], tmp_path, [prepare(small())])
 
 
 def test_a_failed_host_is_named_with_the_reason(two):
