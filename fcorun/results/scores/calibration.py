@@ -10,6 +10,7 @@ stratified by client with Breslow's ties (van Houwelingen, Stat. Med. 2000): bas
 import math
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -117,10 +118,17 @@ _ORDERED = math.log(2)  # the total partial loss is larger if the predictors ord
 
 def _differentiate(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the loss of each row, and its first and second derivative in ``eta``, the log odds of the wrong class."""
-    odds = np.exp(np.minimum(eta, _MAX_LOG_ODDS))
-    right = 1 / (1 + odds)
-    residual = odds * right
+    residual = np.exp(np.minimum(eta, _MAX_LOG_ODDS))
+    right = 1 / (1 + residual)
+    residual *= right
     return -np.log(right), residual, residual * right
+
+
+def _compute_terms(sign: np.ndarray, log_odds: np.ndarray, z: np.ndarray) -> Float[np.ndarray, "6 n"]:
+    """Return the loss of each row and its derivatives in a and b, given its ``log_odds`` of class 1."""
+    loss, residual, curvature = _differentiate(sign * log_odds)
+    residual = sign * residual
+    return np.stack([loss, residual, residual * z, curvature, curvature * z, curvature * z**2])
 
 
 class LogisticSearch:
@@ -201,7 +209,8 @@ class LogisticCalibration:
         self._scale = np.where(deviation > 0, deviation, 1.0)
         models = []
         for z, has_slope in ((centered / groups.spread(self._scale), True), (score, False)):
-            model = _LogisticModel(groups, sign, z, has_slope, start=np.array([[0.0], [1.0 - has_slope]]))
+            start = np.stack([np.zeros(len(groups)), np.full(len(groups), 1.0 - has_slope)])
+            model = _LogisticModel(groups, sign, z, has_slope, start)
             fit = model.fit(np.ones((1, len(y))))[:, 0]
             models.append(replace(model, start=np.where(np.isnan(fit), model.start, fit)))
         self._slope_model, self._intercept_model = models
@@ -223,7 +232,7 @@ class _LogisticModel:
         sign: 1 for rows of class 0, -1 for those of class 1, (n,): times log odds, those of the wrong class.
         z: the number that b multiplies, (n,).
         has_slope: whether b is fitted; else it stays as it is in ``start``.
-        start: a and b at which searches begin, (2, G) or (2, 1).
+        start: a and b at which searches begin, (2, G).
     """
 
     groups: RowGroups
@@ -232,10 +241,17 @@ class _LogisticModel:
     has_slope: bool
     start: np.ndarray
 
+    @cached_property
+    def _start_terms(self) -> Float[np.ndarray, "6 n"]:
+        """The terms of the rows where searches begin, which are the same under all weightings."""
+        a, b = self.groups.spread(self.start)
+        return _compute_terms(self.sign, a + b * self.z, self.z)
+
     def fit(self, weights: Float[np.ndarray, "B n"]) -> Float[np.ndarray, "2 B G"]:
         """Return a and b of each weighting and group, nan where there are none."""
         n_positive = self.groups.total(weights, (self.sign < 0).astype(float))
         search = LogisticSearch(self.groups.total(weights), n_positive, self.has_slope, self.start[:, None])
+        search.advance(np.stack([self.groups.total(weights, term) for term in self._start_terms]))
         self._minimize(search, weights, _MAX_STEPS)
         return search.result
 
@@ -257,19 +273,18 @@ class _LogisticModel:
         self, weights: Float[np.ndarray, "B n"], at: Float[np.ndarray, "2 B G"]
     ) -> Float[np.ndarray, "6 B G"]:
         """Return the weighted sums over groups of the loss and its derivatives at a and b of each weighting."""
-        if (at == at[:, :1]).all():  # as where searches begin: a row has the same terms under all weightings
-            at = at[:, :1]
         a, b = self.groups.spread(at)
-        loss, residual, curvature = _differentiate(self.sign * (a + b * self.z))
-        residual = residual * weights
-        curvature = curvature * weights
+        signed_z = self.sign * self.z
+        loss, residual, curvature = _differentiate(a * self.sign + b * signed_z)
+        residual *= weights
+        curvature *= weights
         total = self.groups.total
         sums = np.zeros((N_SUMS, len(weights), len(self.groups)))
         sums[0] = total(weights, loss)
         sums[1] = total(residual, self.sign)
         sums[3] = total(curvature)
         if self.has_slope:  # else the derivatives in b take no part
-            sums[2] = total(residual, self.sign * self.z)
+            sums[2] = total(residual, signed_z)
             sums[4] = total(curvature, self.z)
             sums[5] = total(curvature, self.z**2)
         return sums
@@ -366,9 +381,7 @@ def sum_logistic(
     """
     a, b = at
     sign = np.where(y == 1, -1.0, 1.0)
-    loss, residual, curvature = _differentiate(sign * (offset + a + b * z))
-    residual = sign * residual
-    terms = np.stack([loss, residual, residual * z, curvature, curvature * z, curvature * z**2])
+    terms = _compute_terms(sign, offset + a + b * z, z)
     sizes = np.abs(terms)
     if patient is not None:
         sizes = np.stack([np.bincount(patient, of_term) for of_term in sizes])
