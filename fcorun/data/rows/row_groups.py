@@ -42,6 +42,14 @@ class RowGroups:
             return values
         return np.repeat(values, self.sizes, axis=-1)
 
+    def sum_before(self, values: Float[np.ndarray, "B n"]) -> Float[np.ndarray, "B n"]:
+        """Return the sum of values over the earlier rows of the same group."""
+        before = np.cumsum(values, axis=1)
+        before -= values
+        if len(self) > 1:
+            before -= self.spread(before[:, self.starts])
+        return before
+
     def center(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """Return values minus the mean of their group, exactly 0 in groups of equal values."""
         least = np.minimum.reduceat(values, self.starts)
@@ -90,23 +98,28 @@ class Ranking:
         self._positive = positive[self._order]
         self._starts = np.flatnonzero(begins)
         self._ties = RowGroups(group[self._starts])
+        is_counted = np.logical_or.reduceat(self._positive, self._starts)  # scores are sums over positive rows
+        is_counted[self._ties.starts] = True  # no group is empty
+        self._counted = np.flatnonzero(is_counted)
+        self._counted_ties = RowGroups(self._ties.row_group[self._counted])
 
     def score(self, weights: Float[np.ndarray, "B n"]) -> tuple[Float[np.ndarray, "B G"], Float[np.ndarray, "B G"]]:
         """Return the AUC and the average precision of each group.
 
         The AUC is nan for a group of one class, the average precision for one without positive rows.
         """
-        ties = self._ties
         positive, negative = self._sum_ties(weights)
+        n_negative = self._ties.total(negative)
+        negative_below = self._ties.sum_before(negative)
+        ties = self._counted_ties
+        positive, negative, negative_below = (
+            values.take(self._counted, axis=1) for values in (positive, negative, negative_below)
+        )
         n_positive = ties.total(positive)
-        n_negative = ties.total(negative)
-        positive_below = self._sum_before(positive)
-        negative_below = self._sum_before(negative)
-        flagged = ties.spread(n_positive + n_negative) - (positive_below + negative_below)
-        true_positives = np.subtract(ties.spread(n_positive), positive_below, out=positive_below)
+        true_positives = ties.spread(n_positive) - ties.sum_before(positive)
+        flagged = true_positives + (ties.spread(n_negative) - negative_below)
         precision = np.divide(true_positives, flagged, out=np.zeros_like(flagged), where=flagged > 0)
-        negative_below += np.multiply(negative, 0.5, out=negative)
-        auc = divide(ties.total(positive, negative_below), n_positive * n_negative)
+        auc = divide(ties.total(positive, negative_below + negative / 2), n_positive * n_negative)
         return auc, divide(ties.total(positive, precision), n_positive)
 
     def find_placements(self) -> Float[np.ndarray, " n"]:
@@ -115,8 +128,8 @@ class Ranking:
         The rows are one group with both classes.
         """
         positive, negative = self._sum_ties(np.ones((1, len(self._order))))
-        n_negative_below = self._sum_before(negative) + negative / 2
-        n_positive_below = self._sum_before(positive) + positive / 2
+        n_negative_below = self._ties.sum_before(negative) + negative / 2
+        n_positive_below = self._ties.sum_before(positive) + positive / 2
         of_positive = n_negative_below[0] / negative.sum()
         of_negative = 1 - n_positive_below[0] / positive.sum()
         tie_of_row = np.repeat(np.arange(len(self._starts)), np.diff(self._starts, append=len(self._order)))
@@ -132,11 +145,3 @@ class Ranking:
             weight = np.add.reduceat(weight, self._starts, axis=1)
             positive = np.add.reduceat(positive, self._starts, axis=1)
         return positive, weight - positive
-
-    def _sum_before(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum over the earlier ties of the same group."""
-        before = np.cumsum(values, axis=1)
-        before -= values
-        if len(self._ties) > 1:
-            before -= self._ties.spread(before[:, self._ties.starts])
-        return before
