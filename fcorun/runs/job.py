@@ -343,7 +343,7 @@ class RunFollower:
             for snapshot in snapshots:
                 self.snapshot = snapshot
                 for i, run in enumerate(self.runs):
-                    if not run.ended:
+                    if not (run.ended or run.divergence_round):
                         self._note_evaluation(run, i, snapshot)
                 going_on = [run for run in self.runs if not (run.ended or run.divergence_round)]
                 converged = [run for run in going_on if run.has_converged]
