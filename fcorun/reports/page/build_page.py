@@ -166,16 +166,16 @@ def _add_runs(
     if page.curves:
         controls = elements.render_template("curves.html", left_out=page.curves["left_out"])
         page.add_section("curves", "Curves", controls, collapsed=is_single_run and has_studies)
-    for picture in pictures:
-        contents = [svg for wait in drawings[picture] for svg in wait().values()]
-        figures = [elements.embed_drawing(svg, picture.caption) for svg in contents]
-        page.add_section(picture.name, picture.title, elements.picture_grid(figures))
     if is_single_run:
         shown = [(records[0].folder.name, records[0])]
     else:
         names = name_runs(table)
         shown = [(names[run], records[run]) for run in best]
-    coefficients = models.coefficient_blocks(shown)
+    coefficients = models.coefficient_blocks(shown)  # drawn beside the charts, which are waited for next
+    for picture in pictures:
+        contents = [svg for wait in drawings[picture] for svg in wait().values()]
+        figures = [elements.embed_drawing(svg, picture.caption) for svg in contents]
+        page.add_section(picture.name, picture.title, elements.picture_grid(figures))
     page.add_section("coefficients", "Coefficients", *coefficients, collapsed=not is_single_run)
     page.add_section("scores-section", "Scores", *models.score_blocks(shown))
     if is_single_run:

@@ -54,12 +54,13 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
     models = [model for model in models if model[2]]
     shown = models[:MAX_MODELS]
     drawings = [_begin_coefficients(record) for _, record, _ in shown]
+    model_drawings = [_begin_model_pictures(record) for _, record, _ in shown] if with_intervals else []
     blocks = []
-    for (name, record, rows), finish in zip(shown, drawings, strict=True):
+    for i, (name, record, rows) in enumerate(shown):
         data = record.summary_or_empty.get("data", {})
         largest = nonzero_rows(rows, float(record.flat_config.get("cutoff") or 0), data)[:MAX_COEFFICIENTS]
         few_levels = describe_few_levels(data, [row["feature"] for row in largest])
-        blocks += finish(f"{name}: coefficients as trained.{few_levels}")
+        blocks += drawings[i](f"{name}: coefficients as trained.{few_levels}")
         task = find_tasks().get(data.get("task", ""))
         has_hazards = task is not None and task.has_events
         cells = []
@@ -74,7 +75,7 @@ def coefficient_blocks(records: Sequence[tuple[str, Record]], *, with_intervals:
         blocks.append(collapsible(f"{name}: the coefficients as a table", html_table(headers, cells)))
         blocks.append(embed_picture(record.folder / "brain.png", f"{name}: the weights on the brain."))
         if with_intervals:
-            blocks += draw_model_pictures(record)
+            blocks += model_drawings[i]()
             blocks.append(embed_picture(record.folder / "inference.png", f"{name}: intervals; inference.csv has all."))
             blocks.append(meta_analysis_table(read_table(INTERVALS, record.folder)))
             blocks.append(bullet_list(read_lines(record.folder / INTERVALS_TEXT)))
@@ -97,7 +98,11 @@ def meta_analysis_table(intervals: Sequence[dict[str, Any]]) -> str:
 
 def draw_model_pictures(record: Record) -> list[str]:
     """Return drawings of the titled pictures of a record's linear model; [] of another record."""
-    return _begin_drawing(record, lambda picture: bool(picture.title))()
+    return _begin_model_pictures(record)()
+
+
+def _begin_model_pictures(record: Record) -> Callable[..., list[str]]:
+    return _begin_drawing(record, lambda picture: bool(picture.title))
 
 
 def _begin_coefficients(record: Record) -> Callable[[str], list[str]]:
