@@ -34,8 +34,7 @@ from fcorun.experiment.configuration.search_path import find_choices, header_com
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.reports.build_table import build_table
-from fcorun.reports.pictures import best_curves, structure
-from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_formats, style_context
+from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.run_table import (
     REGULARIZED_METRICS,
     DataFrame,
@@ -43,11 +42,10 @@ from fcorun.reports.run_table import (
     average_runs,
     describe_band,
     seed_band,
-    seeds_agree,
 )
 from fcorun.reports.unfinished import warn_unfinished
 from fcorun.runs.sweep import SweepPoint
-from fcorun.studies.figures import claims
+from fcorun.studies.figures import claims, drawing
 from fcorun.studies.figures.figure_inputs import FigureInputs
 from fcorun.studies.figures.papers import faults_race, fco, personalised, privacy_race, races
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
@@ -55,6 +53,7 @@ from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove
 
 # the values of figure.draw and figure.verdicts that need suboptimality, also where figure.panels does not list it
 GAP_PICTURES = ("rates", "conditioning", "graph_race")
+SOLVED_PICTURES = ("rates",)  # whose problems are solved in this process, for the verdicts, too
 SMALL_GAPS = ("few_rounds", "bytes_race", "graph_race")  # pictures and verdicts down to ``races.FLOOR``
 GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
 # runs ``fcorun -m`` with these arguments, has ``check`` see the points before any is run, and reports failures
@@ -69,37 +68,6 @@ PAPER_CHECKS: dict[str, Callable[[FigureInputs], list[dict[str, str]]]] = {
     "faults_race": faults_race.check_faults,
     "privacy_race": privacy_race.check_privacy,
 }
-
-
-def draw_bars(inputs: FigureInputs) -> Any:
-    """Draw a bar for each algorithm at its best rates, with the band over seeds, and a panel for each metric."""
-    from matplotlib.lines import Line2D
-
-    inputs.check_one_best_point()
-    algos = inputs.algorithms
-    n_panels = len(inputs.figure.panels)
-    figure, axes = make_figure(n_panels, n_panels, height=1.9)
-    for ax, metric in zip(axes, inputs.figure.panels, strict=True):
-        if metric not in inputs.tuned.tail_metrics:
-            raise UserError(f"figure.panels: {metric} was not measured: leave it out, or run what measures it")
-        for i, algo in enumerate(algos):
-            values = inputs.tuned.frame.loc[inputs.tuned.frame["algo"] == algo, f"tail_{metric}"].to_numpy(float)
-            low, median, high = seed_band(values)
-            ax.bar(i, median, color=inputs.line_styles[algo].colour, width=0.7)
-            if len(values) > 1 and not seeds_agree(values):
-                ax.errorbar(
-                    i, median, [[median - low], [high - median]], color="black", linewidth=pt(0.8), capsize=pt(2)
-                )
-            ax.annotate(f"{median:.3g}", (i, high), (0, pt(2)), textcoords="offset points", ha="center")
-        ax.set_xticks(range(len(algos)), [inputs.title(name) for name in algos], rotation=20)
-        ax.grid(axis="x", visible=False)
-        ax.margins(y=0.12)
-        ax.set_ylabel(inputs.tuned.axis_label(metric, tail=True))
-    seed_counts = [n for n in inputs.tuned.frame["algo"].value_counts() if n > 1]
-    if seed_counts:
-        band = f"median and {describe_band(seed_counts, inputs.tuned.seed_kind)}"
-        add_legend(figure, {band: Line2D([], [], color="black", linewidth=pt(0.8))}, handlelength=1)
-    return figure
 
 
 # the text below each picture in report.html
@@ -132,9 +100,9 @@ CAPTIONS = {
     "clips for each epsilon is not counted in it.",
 }
 PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
-    "curves": lambda inputs: best_curves.PICTURE.draw_subject(inputs.best_view),
-    "bars": draw_bars,
-    "scatter": lambda inputs: structure.PICTURE.draw_subject(inputs.grid_view),
+    "curves": drawing.draw_curves,
+    "bars": drawing.draw_bars,
+    "scatter": drawing.draw_scatter,
     "averaging": fco.draw_averaging,
     "rates": fco.draw_rates,
     "conditioning": fedsplit.draw_gaps,
@@ -214,7 +182,9 @@ def reproduce(
     check = partial(check_runs, figure, other_algorithms)
     is_dry = config["dry_run"]
     inputs = _run_figure(sweep, figure, config["metric"], records_folder, arguments, check=check, is_dry=is_dry)
-    pictures = _draw(inputs, " ".join(stamp), name_picture_style(config["style"], config["width"]))
+    style = name_picture_style(config["style"], config["width"])
+    draw = partial(drawing.render_figure, PICTURES[figure.draw], inputs, " ".join(stamp), style)
+    wait_for_pictures = draw if figure.draw in SOLVED_PICTURES else draw_later(draw)
 
     rows: list[dict[str, Any]] = []
     if figure.verdicts:
@@ -235,9 +205,11 @@ def reproduce(
         "edges": list(dict.fromkeys(edge.algo for edge in inputs.grid_view.grid_edges())),
         "ours": path.is_relative_to(packaged_config_dir()),
     }
+    table = _tabulate_best(inputs)
+    pictures = wait_for_pictures()
     folder = out / f"{name}{suffix}"
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "table.csv", frame_csv(_tabulate_best(inputs)))
+    write_atomically(folder / "table.csv", frame_csv(table))
     write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     write_atomically(folder / "figure.json", json_text(description))
     for file, content in pictures.items():
@@ -380,18 +352,6 @@ def _describe_best_points(inputs: FigureInputs) -> str:
         listed = "; ".join(f"{algo} ({', '.join(dict.fromkeys(values))})" for algo, values in keys.items())
         text += f" At an edge of the grid: {listed}."
     return text
-
-
-def _draw(inputs: FigureInputs, stamp: str, style: str) -> dict[str, bytes]:
-    """Return the contents of figure.png and figure.pdf. Raises UserError if nothing was measured."""
-    with style_context(style):
-        picture = PICTURES[inputs.figure.draw](inputs)
-        if picture is None:
-            raise UserError("its runs measured nothing to draw")
-        if stamp:
-            picture.text(0.995, -0.005, stamp, ha="right", va="top", color="#D55E00", style="italic")
-        contents = render_formats(picture, ("png", "pdf"))
-    return {f"figure.{format}": content for format, content in contents.items()}
 
 
 def _tabulate_best(inputs: FigureInputs) -> DataFrame:
