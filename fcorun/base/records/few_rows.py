@@ -2,7 +2,7 @@
 
 If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
 is what those few have. If all rows of a set that is held out are few, no number on held-out rows is sent. A picture
-is not sent if a table that it is drawn from is not, or not as a whole.
+is not sent if a table that it is drawn from is not, or not as a whole. Neither is a sentence on few rows.
 """
 
 import math
@@ -19,7 +19,7 @@ from fcorun.base.records import tables
 from fcorun.base.records.contents import CONFIG, SUMMARY
 from fcorun.base.records.formats import csv_text, read_text, read_yaml
 from fcorun.base.records.record import PAGE_FILES
-from fcorun.base.records.single_patients import PATIENT_FILES
+from fcorun.base.records.single_patients import PATIENT_FILES, change_texts
 
 LEAST_ROWS = 5  # or groups, of which numbers are sent
 CLIENTS_TABLE = "clients.parquet"  # rows and scores of each client at each evaluation
@@ -49,6 +49,8 @@ _BY_COLUMN = (
 )  # whose columns have names of the data
 _OVER_CLIENTS = re.compile(rf"(^|_)(train|val)_.*({'|'.join([*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES])})(_|$)")
 _HELD_OUT = re.compile(r"(^|_)val_")
+_COUNT = re.compile(r"(?<![\w.,])(?:(\d[\d,]*) of )?(\d[\d,]*|no) ([\w-]+ )?(row|event|group|patient)s?\b")
+_UNSENT_SENTENCE = f"left out of what was sent: a sentence on fewer than {LEAST_ROWS} rows"
 _FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters`` in fcorun.results.models.inference say
     r"((rows of|events in|rows without an event in) )?(no|\d[\d,]*) (rows?|events?|groups?|clients?)"
     r"( without an event)?( in (no|\d[\d,]*) rows?)?"
@@ -115,18 +117,24 @@ class FewRows:
 
     def read_rest(self, path: Path) -> str | None:
         """Return what is sent of a file, None if that is all of it. Raises UserError for a damaged table."""
-        if self.simulated:
+        if self.simulated or path.name in _BY_COLUMN:
             return None
-        if path.name in _OF_LEVELS and any(_find_few_lines(tables.INTERVALS, path.parent)):
-            return _OF_LEVELS[path.name](path)
-        if not self.small or path.suffix != ".csv" or path.name in _BY_COLUMN:
+        has_few_levels = path.stem == "inference" and any(_find_few_lines(tables.INTERVALS, path.parent))
+        if path.suffix in (".txt", ".log"):
+            text = _hide_few_levels(path) if has_few_levels else read_text(path)
+            return "".join(f"{self._hide_sentence(line)}\n" for line in text.splitlines())
+        if path.suffix != ".csv":
             return None
+        if has_few_levels:
+            return _hide_counts_of_levels(path)
         table, all_clients = _ALL.get(path.name, (tables.TableFile(path.name, {}), ""))
         lines = table.read_texts(path.parent)
-        rest = [line for line in lines if self._is_sent(line)]
-        if path.name in _ALL:
-            rest = _keep_totals(rest, all_clients)
-        rest = [self._drop_metrics(line) for line in rest]
+        rest = lines
+        if self.small:
+            rest = [line for line in lines if self._is_sent(line)]
+            if path.name in _ALL:
+                rest = _keep_totals(rest, all_clients)
+        rest = [self._drop_metrics(change_texts(line, self._change_text)) for line in rest]
         return None if rest == lines else csv_text(rest)
 
     def _is_sent(self, line: dict[str, str]) -> bool:
@@ -134,6 +142,15 @@ class FewRows:
         if line.get("fold", "all") != "all" or line.get("set") in self.small_sets:
             return False
         return not any(map(self.hides, line.get("measured", "").split()))
+
+    def _change_text(self, text: str, is_sentence: bool) -> str:
+        return self._hide_sentence(text) if is_sentence else text
+
+    def _hide_sentence(self, text: str) -> str:
+        """Return a sentence, or that it is left out: it counts few rows, or is on a client or fold that has few."""
+        names = "|".join(map(re.escape, self.small))
+        is_of_small = names and re.search(rf"(client '?|'|outer )({names})(?!\w)", text)
+        return _UNSENT_SENTENCE if is_of_small or _counts_few(text) else text
 
     def _drop_metrics(self, content: Any) -> Any:
         """Return the content of a line, or of JSON, without metrics that tell of few rows."""
@@ -147,7 +164,7 @@ class FewRows:
         """Return the content of a JSON file in a folder without such numbers, and with a warning that says so."""
         if self.simulated:
             return content
-        shown = self._drop_metrics(content)
+        shown = self._drop_metrics(change_texts(content, self._change_text))
         left_out = []
         if self.small_sets:
             left_out.append("numbers on held-out rows")
@@ -174,8 +191,22 @@ class FewRows:
                 f"left out of what was sent: {' and '.join(left_out)}, as some are of fewer than {LEAST_ROWS} rows "
                 "or groups, and would tell of single patients"
             )
-            shown["warnings"] = [*shown["warnings"], sentence]
+            shown["warnings"] = [*dict.fromkeys([*shown["warnings"], sentence])]
         return shown
+
+
+def _counts_few(text: str) -> bool:
+    """Return whether a sentence counts few rows, all but few, or no events.
+
+    >>> _counts_few("except for 90 of 93 rows at one value"), _counts_few("in 90 rows")
+    (True, False)
+    """
+    for part, total, _, noun in _COUNT.findall(text):
+        n = 0 if total == "no" else int(total.replace(",", ""))
+        n_of_part = int(part.replace(",", "")) if part else n
+        if any(0 < count < LEAST_ROWS for count in (n, n_of_part, n - n_of_part)) or (n == 0 and noun == "event"):
+            return True
+    return False
 
 
 def summarizes_clients(metric: str) -> bool:
@@ -290,10 +321,13 @@ def _hide_counts_of_levels(path: Path) -> str:
 
 
 def _hide_few_levels(path: Path) -> str:
-    """Return inference.txt with "few rows" in sentences on levels without intervals."""
+    """Return inference.txt with "few rows" in sentences on levels without intervals, and no counts of references."""
     few = re.compile(rf"\({_FEW_OF_LEVEL.pattern}\)")
-    lines = read_text(path).splitlines(keepends=True)
-    return "".join(few.sub("(few rows)", line) if "no interval of " in line else line for line in lines)
-
-
-_OF_LEVELS = {"inference.csv": _hide_counts_of_levels, "inference.txt": _hide_few_levels}
+    lines = []
+    for line in read_text(path).splitlines(keepends=True):
+        if "no interval of " in line:
+            line = few.sub("(few rows)", line)
+        elif line.startswith("reference: "):  # of two levels, the other has all rows but these
+            line = re.sub(r" \([\d,]+ rows\)", "", line)
+        lines.append(line)
+    return "".join(lines)

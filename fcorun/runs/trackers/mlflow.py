@@ -94,19 +94,19 @@ class MLflow(Tracker):
                 client.log_text(open_run.run, rest, name)
             else:
                 client.log_artifact(open_run.run, str(path))
-        self._end(record, "FINISHED")
+        self._end(record, "FINISHED", few)
 
     def on_failure(self, record):
-        self._end(record, "FAILED")
+        self._end(record, "FAILED", FewRows.find([record.folder]))
 
-    def _end(self, record: Record, status: str) -> None:
+    def _end(self, record: Record, status: str, few: FewRows) -> None:
         open_run = _OPEN.close(record)
         if open_run is None:
             return
         from mlflow.entities import RunTag
 
         client, _ = _open(self.uri, self.experiment)
-        status_file = hide_patients(record.status)
+        status_file = few.hide_numbers(hide_patients(record.status), record.folder)
         tags = {key: str(status_file.get(key, "")) for key in ("status", "reason", "label")}
         client.log_batch(open_run.run, tags=[RunTag(key, value[:_LONGEST]) for key, value in tags.items()])
         client.set_terminated(open_run.run, status)

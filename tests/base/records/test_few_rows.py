@@ -174,9 +174,37 @@ def test_levels_with_few_rows_keep_their_numbers(tmp_path):
         ("", "", "Wald"),
         ("", "", "reference"),
     ]
-    told = "reference: w=c (92 rows)\nwarning: no interval of w=a (few rows), w=d (few rows): below 5\n"
+    told = "reference: w=c\nwarning: no interval of w=a (few rows), w=d (few rows): below 5\n"
     assert few.read_rest(tmp_path / "inference.txt") == told
     assert name_few([tmp_path]) == "w=a"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "is_sent"),
+    [
+        ("separation: feature 'unit=eye' alone separates two classes, except for 90 of 93 rows at one value", False),
+        ("too small to rely on a verdict: Dorf (4 rows, 40 events)", False),
+        ("gaps are filled: 'crp' by 9.86587 in 1 row", False),
+        ("no events in 30 rows of w=a", False),
+        ("left out: outer fold 3 holds out 'yes' only", False),
+        ("left out: client 'Dorf' has rows of 'yes' only", False),
+        ("1 of 60 validation rows has a new level", False),
+        ("gaps are filled: 'crp' by 9.86587 in 1,003 rows", True),
+        ("except for 60 of 93 rows; Dorf has no training rows, algo=newton tolerance=1.3", True),
+    ],
+)
+def test_a_sentence_on_few_rows_is_left_out(sentence, is_sent, tmp_path):
+    """The rule is on counts and names, whatever else is said, and holds in JSON, tables and texts."""
+    (tmp_path / "results.csv").write_text(csv_text([{"algo": "newton", "reason": sentence}]))
+    (tmp_path / "run.log").write_text(f"first\n{sentence}\n")
+    few = FewRows(False, ("Dorf", "fold 3"))
+    shown = few.hide_numbers({"verdict": sentence, "nested": {"warnings": [sentence]}, "name": "2 rows"}, tmp_path)
+    table = few.read_rest(tmp_path / "results.csv") or (tmp_path / "results.csv").read_text()
+    text = few.read_rest(tmp_path / "run.log")
+    for sent in (json.dumps(shown), table, text):
+        assert (sentence in sent, "left out of what was sent" in sent) == (is_sent, not is_sent)
+    assert shown["name"] == "2 rows"
+    assert text.startswith("first\n")
 
 
 def test_numbers_of_folds_leave_the_json_of_a_selection(tmp_path):
