@@ -55,7 +55,8 @@ def run_on_hosts(
         for _ in range(_LOST_HOSTS):
             check_interrupted()
             addresses = _wait_for_workers(client, options)
-            attempt = _Attempt(client, _make_tasks(addresses, options, arguments, probe, n_cores, identities))
+            tasks = _make_tasks(addresses, options, arguments, probe=probe, n_cores=n_cores, identities=identities)
+            attempt = _Attempt(client, tasks)
             try:
                 code = attempt.run()
             except OSError as error:

@@ -186,15 +186,8 @@ def reproduce(
     draw = partial(drawing.render_figure, PICTURES[figure.draw], inputs, " ".join(stamp), style)
     wait_for_pictures = draw if figure.draw in SOLVED_PICTURES else draw_later(draw)
 
-    rows: list[dict[str, Any]] = []
-    if figure.verdicts:
-        rows += [{"figure": name + suffix, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
-    for condition, part in inputs.split_by_condition():
-        measurements = claims.collect_measurements(part, set(inputs.tuned.frame["algo"]))
-        rows += claims.check_claims(name + suffix, figure, measurements, condition)
-    rows += claims.check_published_rates(name + suffix, inputs)
     changed = " ".join([*(["fast"] if fast else []), *changes])
-    rows = [row | {"best_by": inputs.metric, "changed": changed} for row in rows]
+    rows = [row | {"changed": changed} for row in _check_claims(name + suffix, figure, inputs)]
     path = find_figure(name)
     description = {
         "name": name,
@@ -222,6 +215,18 @@ def reproduce(
         records=inputs.records,
         wants_page=config["report"],
     )
+
+
+def _check_claims(name: str, figure: Figure, inputs: FigureInputs) -> list[dict[str, Any]]:
+    """Return the rows of claims.csv: the figure's own checks, its claims by condition, and the published rates."""
+    rows: list[dict[str, Any]] = []
+    if figure.verdicts:
+        rows += [{"figure": name, **row} for row in PAPER_CHECKS[figure.verdicts](inputs)]
+    for condition, part in inputs.split_by_condition():
+        measurements = claims.collect_measurements(part, set(inputs.tuned.frame["algo"]))
+        rows += claims.check_claims(name, figure, measurements, condition)
+    rows += claims.check_published_rates(name, inputs)
+    return [row | {"best_by": inputs.metric} for row in rows]
 
 
 def _select_own(overrides: Sequence[str]) -> list[str]:
