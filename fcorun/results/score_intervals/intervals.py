@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
 from statistics import NormalDist
@@ -453,4 +453,4 @@ def _delong(row: IntervalRow, models: Sequence[HeldOutRows], resample: str, opti
         if len(models) > 1:
             p_value = math.erfc(abs(row.estimate) / (2 * variance) ** 0.5)
     method = DELONG if resample == "rows" else OBUCHOWSKI
-    return replace(row, method=method, low=low, high=high, p_value=p_value, samples=None)
+    return row._replace(method=method, low=low, high=high, p_value=p_value, samples=None)

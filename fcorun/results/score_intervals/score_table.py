@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from fcorun.base.errors import UserError
 from fcorun.base.records.contents import CONFIG, SELECTION
@@ -116,8 +116,8 @@ def read_scored_record(folder: Path) -> ScoredRecord:
     summary = run.summary_or_empty
     threshold = (selection or summary).get("threshold") or {}
     names = None
-    if (folder / "scores.csv").is_file():
-        names = frozenset(SCORES.read(folder))
+    if (folder / SCORES.name).is_file():
+        names = frozenset(SCORES.read_names(folder))
     weight = run.flat_config.get("data.weight") or ""
     weight_kind = run.flat_config.get("data.weight_kind", "sampling")  # data over sites have no such option
     if weight_kind == "frequency":
@@ -145,8 +145,7 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True)
-class IntervalRow:
+class IntervalRow(NamedTuple):
     """A score of one model, or the difference of a score of two models, with an interval.
 
     Attributes:
