@@ -20,7 +20,6 @@ from markup import documented, joined, listing, marked, short, table, tree
 
 from fcorun.base.config import SECTIONS
 from fcorun.base.sources.catalogue import UNPUBLISHED, Source, load_catalogue, read_source
-from fcorun.experiment.configuration.compose import find_expression
 from fcorun.experiment.configuration.key_docs import (
     GROUPS,
     KeyDoc,
@@ -30,6 +29,7 @@ from fcorun.experiment.configuration.key_docs import (
     read_default_choices,
     read_root_keys,
 )
+from fcorun.experiment.configuration.objects import find_expression
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.interface.cli.commands import COMMANDS
 from fcorun.interface.cli.commands.list_command import LEGENDS, capabilities

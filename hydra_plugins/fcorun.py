@@ -25,7 +25,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from fcorun.base.errors import UserError
 from fcorun.base.override_text import split_overrides
-from fcorun.experiment.configuration.compose import override_key, read_choices, translate_names
+from fcorun.experiment.configuration.compose import override_key, translate_names
+from fcorun.experiment.configuration.objects import read_choices
 from fcorun.experiment.configuration.search_path import own_defaults_dir, plugin_config_dirs, user_config_dir
 from fcorun.experiment.configuration.sweep_jobs import has_product
 from fcorun.runs.sweep_conditions import check_conditions

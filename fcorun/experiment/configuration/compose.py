@@ -1,4 +1,4 @@
-"""Composition of configuration files and overrides by Hydra: plain values, errors, and what objects leave out."""
+"""Composition of configuration files and overrides by Hydra: plain values, and errors."""
 
 import hashlib
 import json
@@ -6,9 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from copy import deepcopy
-from dataclasses import MISSING, Field, fields
-from functools import lru_cache
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +28,9 @@ from fcorun.base.config import (
     import_classes,
 )
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.override_text import NOT_READ_AS_TEXT, format_literal, quote_for_shell, quote_text, read_names
+from fcorun.base.override_text import NOT_READ_AS_TEXT, quote_for_shell, quote_text, read_names
 from fcorun.base.records.formats import describe_yaml_error
-from fcorun.base.trust import class_path, locate_user_class, public_path
+from fcorun.base.trust import locate_user_class, public_path
 from fcorun.experiment.configuration.key_docs import read_choice
 from fcorun.experiment.configuration.search_path import (
     OWN_VALUES,
@@ -40,7 +38,6 @@ from fcorun.experiment.configuration.search_path import (
     packaged_config_dir,
     read_yaml,
     use_config_dir,
-    user_config_dir,
 )
 
 if TYPE_CHECKING:
@@ -187,14 +184,43 @@ def compose(overrides: Sequence[str] = (), config_dir: str | Path | None = None)
     >>> compose(["algo=fedmid", "rounds=20"])["algo"]["name"]
     'fedmid'
 
-    Raises UserError with the sentence that the command would print.
+    Raises UserError with the sentence that the command would print, also for an experiment that is a sweep.
     """
     check_overrides(overrides)
     with use_config_dir(config_dir) if config_dir is not None else nullcontext():
-        try:
-            return to_plain_values(compose_config(overrides, with_hydra=False))
-        except OmegaConfBaseException as error:
-            raise UserError(describe_hydra_error(error)) from error
+        config = compose_config(overrides)
+        refuse_sweep(config, config.hydra)
+        return _read_values(config)
+
+
+def compose_shared(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration that the runs of an experiment share, also of a sweep. Raises UserError."""
+    return _read_values(compose_config(overrides, with_hydra=False))
+
+
+def _read_values(config: DictConfig) -> dict[str, Any]:
+    """Return plain values, as ``to_plain_values``. Raises UserError for all that is wrong."""
+    try:
+        return to_plain_values(config)
+    except OmegaConfBaseException as error:
+        raise UserError(describe_hydra_error(error)) from error
+
+
+def refuse_sweep(config: DictConfig, hydra: Any) -> None:
+    """Raise UserError if an experiment has axes, and a single run gives no value for them.
+
+    ``hydra`` is Hydra's own section of the configuration.
+    """
+    given_keys = {override_key(text) for text in hydra.overrides.task}
+    params = hydra.sweeper.get("params") or {}
+    axes = [key for key in params if key not in given_keys]
+    if not axes and (params or not hydra.sweeper.get("also")):
+        return
+    experiment = hydra.runtime.choices.get("experiment")
+    source = f"experiment={experiment}" if experiment else "hydra.sweeper"
+    figure_advice = f", or `fcorun figure {experiment}` for its picture" if config.get("figure") else ""
+    run_advice = f"; for one run of it, give {', '.join(axes)}" if axes else ""
+    raise UserError(f"{source} is a sweep: give `fcorun -m`{figure_advice}{run_advice}")
 
 
 def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictConfig:
@@ -356,110 +382,6 @@ def register_resolvers(prepare_once: Prepare) -> None:
     register: Any = OmegaConf.register_new_resolver if HYDRA_1_3 else OmegaConf.register_resolver
     register("run_id", run_id, replace=True)
     register("sweep_name", sweep_name, replace=True)
-
-
-# Values that a Python program leaves out of its objects: those that the files give to the same choices.
-#
-# ``fcorun algo=feddualavg data=lasso`` takes rates, strengths and rounds that suit the data from the files in conf/. An
-# experiment made of objects takes the same values for what it leaves out.
-
-
-TABLE_CHOICE = "table"  # its file has the defaults of data sets that have no file of their own
-
-
-def compose_for_objects(plugins: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration of the choices that match some plug-ins, by section.
-
-    A section without a plug-in has the choice that the data set makes, or else fcorun's default.
-    """
-    choices = {section: find_choice(section, plugin) for section, plugin in plugins.items()}
-    overrides = [f"{section}={choice}" for section, choice in choices.items() if choice]
-    if not choices["data"]:
-        overrides.append(f"data={TABLE_CHOICE}")
-    task = getattr(plugins["data"], "task", None)
-    if isinstance(task, str) and "objective" not in plugins:
-        overrides.append(f"data.task={task}")
-    return deepcopy(_compose_once(tuple(overrides), user_config_dir()))
-
-
-@lru_cache(maxsize=64)
-def _compose_once(overrides: tuple[str, ...], config_dir: Path | None) -> dict[str, Any]:
-    return compose(overrides)
-
-
-def find_choice(section: str, plugin: Any) -> str | None:
-    """Return the choice of a section whose file names the class of a plug-in; None if there is none.
-
-    Of several choices of one class, return the one whose values differ least from the plug-in's.
-    """
-    path = class_path(type(plugin))
-    best, fewest_differences = None, None
-    for name, values in read_choices(section, user_config_dir()).items():
-        if public_path(str(values.get("class"))) != path:
-            continue
-        differences = sum(_differs(value, getattr(plugin, key, value)) for key, value in values.items())
-        if fewest_differences is None or differences < fewest_differences:
-            best, fewest_differences = name, differences
-    return best
-
-
-def _differs(value: Any, actual: Any) -> bool:
-    """Return whether a value of a file differs from that of a plug-in, where both name one."""
-    is_open = isinstance(value, str) and (value in (AUTO, "???") or value.startswith("${"))
-    return not is_open and not (isinstance(actual, str) and actual == AUTO) and value != actual
-
-
-@lru_cache(maxsize=16)
-def read_choices(section: str, config_dir: Path | None) -> dict[str, dict[str, Any]]:
-    """Return the values in the files of a section's choices, by the name of the choice, without interpolation.
-
-    A file that begins with the name of another one in its ``defaults`` changes some of that file's values.
-    """
-    contents: dict[str, dict[str, Any]] = {}
-    parents: dict[str, str] = {}
-    for name, path in find_choices(section).items():
-        content: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-        contents[name] = content.get(section, {}) if section == "data" else content
-        for entry in content.get("defaults", ()):
-            if isinstance(entry, str) and entry != "_self_":
-                parents[name] = entry
-    originals = {name: values for name, values in contents.items() if name not in parents}
-    variants = {name: contents.get(parent, {}) | contents[name] for name, parent in parents.items()}
-    return originals | variants
-
-
-# The objects of Python that stand for the choices of the command: algo=fedyogi is FedOpt(optimizer="yogi").
-
-
-def find_expression(section: str, choice: str) -> str | None:
-    """Return the Python expression of a choice's object, with the arguments that tell it from other choices' objects.
-
-    A required value that the file leaves to the user is ``...``. Returns None for an unknown choice, and for one whose
-    class follows from another key.
-
-    >>> find_expression("algo", "fedyogi")
-    'FedOpt(optimizer="yogi")'
-    """
-    choices = read_choices(section, user_config_dir())
-    values = choices.get(choice, {})
-    class_path = str(values.get("class", "$"))
-    if "$" in class_path:
-        return None
-    alternatives = [other for other in choices.values() if other.get("class") == class_path]
-    arguments = []
-    for field in fields(locate_user_class(class_path, f"{section}.class")):
-        value = values.get(field.name, field.default)
-        is_required = field.default is field.default_factory is MISSING
-        if field.init and (is_required or _tells_apart(field, value, alternatives)):
-            arguments.append(f"{field.name}={format_literal(value)}")
-    return f"{class_path.rpartition('.')[2]}({', '.join(arguments)})"
-
-
-def _tells_apart(field: Field, value: Any, alternatives: list[dict[str, Any]]) -> bool:
-    """Return whether a value of a field tells a choice from others of its class: a text, or not the field's default."""
-    is_open = isinstance(field.default, str) and field.default == AUTO  # the value follows from the choice
-    differs = any(other.get(field.name, value) != value for other in alternatives)
-    return differs and not is_open and (isinstance(value, str) or value != field.default)
 
 
 # Errors of Hydra and OmegaConf in one sentence.

@@ -23,7 +23,8 @@ from fcorun.base.picture_style import FigureStyle
 from fcorun.base.records.formats import flatten
 from fcorun.base.trust import class_path, public_path
 from fcorun.data.datasets.dataset import Dataset
-from fcorun.experiment.configuration.compose import compose_for_objects, name_sweep
+from fcorun.experiment.configuration.compose import name_sweep
+from fcorun.experiment.configuration.objects import compose_for_objects
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import (
     STRENGTH_OF_DATA,

@@ -39,6 +39,8 @@ _PYTHON_VALUE = r"""[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|-?inf|nan|None|True|False|[A
 _CONSTANTS = {"null": "None", "true": "True", "false": "False"}
 _PHRASES = _CONSTANTS | {
     "trust=DIR or --trust DIR": "trust=DIR",
+    "--config-dir DIR": "config_dir=DIR",
+    "fcorun -m": "the command fcorun -m",
     "the same command": "the same call",
     "hydra.sweeper.conditions": "conditions",
     "fcorun select": "select",
@@ -122,7 +124,7 @@ class PythonNames:
             return argument
         if self.has_sections:
             return f"{section}={choices}"
-        from fcorun.experiment.configuration.compose import find_expression  # imports Hydra
+        from fcorun.experiment.configuration.objects import find_expression  # imports Hydra
 
         expressions = []
         for word in re.split("(, | or | and )", choices):

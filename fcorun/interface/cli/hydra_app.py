@@ -24,6 +24,7 @@ from fcorun.experiment.configuration.compose import (
     is_user_error,
     normalize_overrides,
     override_key,
+    refuse_sweep,
     register_resolvers,
     remember_last,
     resolve_settings,
@@ -90,7 +91,8 @@ def compose_and_run(arguments: list[str], check: PointsCheck | None = None) -> l
     def task(config: DictConfig) -> None:
         folder = Path(HydraConfig.get().runtime.output_dir)
         try:
-            refuse_sweep_as_run(config)
+            if HydraConfig.get().mode == RunMode.RUN:
+                refuse_sweep(config, HydraConfig.get())
             with interruptible_at_once():
                 experiment = prepare_once(to_plain_values(config))
             run_single(experiment, folder, arguments)
@@ -176,23 +178,6 @@ def with_settings_of_data(arguments: Sequence[str]) -> list[str]:
     settings = [f"{key}={'null' if value is None else value}" for key, value in resolve_settings(values).items()]
     at = is_override.index(True) if overrides else len(arguments)  # Hydra takes overrides in one piece only
     return [*arguments[:at], *settings, *arguments[at:]]
-
-
-def refuse_sweep_as_run(config: DictConfig) -> None:
-    """Raise UserError if the command asks for a single run of an experiment that has axes."""
-    hydra = HydraConfig.get()
-    if hydra.mode != RunMode.RUN:
-        return
-    given_keys = {override_key(text) for text in hydra.overrides.task}
-    params = hydra.sweeper.get("params") or {}
-    axes = [key for key in params if key not in given_keys]
-    if not axes and (params or not hydra.sweeper.get("also")):
-        return
-    experiment = hydra.runtime.choices.get("experiment")
-    source = f"experiment={experiment}" if experiment else "hydra.sweeper"
-    figure_advice = f", or fcorun figure {experiment} for its picture" if config.get("figure") else ""
-    run_advice = f"; for one run of it, give {', '.join(axes)}" if axes else ""
-    raise UserError(f"{source} is a sweep: give -m{figure_advice}{run_advice}")
 
 
 def run_on_other_hosts(

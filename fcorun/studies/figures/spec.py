@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fcorun.base.config import CurveAxis, Positive, build, check_value
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.compose import compose_shared
 from fcorun.experiment.configuration.search_path import find_choices, read_yaml, user_config_dir
 
 
@@ -168,7 +168,7 @@ def find_figure(name: str) -> Path:
     """Return the file of a figure, or of an experiment without a figure. Raises UserError if no file has the name."""
     files = find_choices("experiment")
     if name not in files:
-        advice = "" if user_config_dir() else "; one of your own needs --config-dir DIR"
+        advice = "" if user_config_dir() else "; one of your own needs `--config-dir DIR`"
         raise UserError(f"there is no figure '{name}': {suggest_name(name, list_figures())}{advice}")
     return files[name]
 
@@ -180,7 +180,7 @@ def load_figure(name: str, overrides: Sequence[str] = ()) -> tuple[Figure, dict[
     """
     path = find_figure(name)
     read_yaml(path)  # Hydra does not name a file that it cannot read
-    config = compose([f"experiment={name}", *overrides])
+    config = compose_shared([f"experiment={name}", *overrides])
     if config["figure"] is None:
         raise UserError(f"{path} lacks the section figure, which defines its picture: figure: {{title: TEXT}}")
     figure = build(Figure, check_value(config["figure"], dict[str, Any], "figure"), "figure")

@@ -26,7 +26,8 @@ from fcorun.base.config import AUTO, SECTIONS, Settings, build, build_plugin, ch
 from fcorun.base.errors import UserError
 from fcorun.base.records.sweep_settings import load_settings
 from fcorun.experiment.build import load_data
-from fcorun.experiment.configuration.compose import compose, compose_for_objects
+from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.objects import compose_for_objects
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.progress import WarningWatcher

@@ -12,7 +12,8 @@ import fcorun
 from fcorun import L1, Experiment, FedDualAvg, Lasso, from_arrays, from_frame
 from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError, word, words_of, words_of_command
-from fcorun.experiment.configuration.compose import compose, find_choice, find_expression
+from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.objects import find_choice, find_expression
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.interface.api.python_words import PythonNames
 

@@ -11,7 +11,7 @@ from helpers import fails, small
 
 from fcorun import run
 from fcorun.base.records.record import Record
-from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.compose import compose, compose_shared
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.reports.build_table import build_table
@@ -112,7 +112,7 @@ def test_rounds_against_the_condition_number(tmp_path):
     points = [(kappa, algo) for kappa in (100, 1000) for algo in (
         f"algo=fedgd algo.step={1 / (1 + kappa)} rounds={4 * kappa}", "algo=fedsplit rounds=190")]  # fmt: skip
     records = [
-        run(compose([*small, f"data.condition={kappa}", *algo.split()]), tmp_path / f"{kappa}{algo[5:12]}")
+        run(compose_shared([*small, f"data.condition={kappa}", *algo.split()]), tmp_path / f"{kappa}{algo[5:12]}")
         for kappa, algo in points
     ]
     rounds_by_algorithm = fedsplit.collect_rounds_to_target(records)

@@ -18,7 +18,7 @@ from fcorun import UserError, load_records
 from fcorun.base.config import Settings
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.experiment.build import check_data, load_data
-from fcorun.experiment.configuration.compose import compose, packaged_config_dir
+from fcorun.experiment.configuration.compose import compose, compose_shared, packaged_config_dir
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_sweep_command
@@ -58,7 +58,7 @@ def test_every_figure_is_well_formed(name):
     prepare(config)
     assert {c.metric for c in figure.claims} | set(figure.panels) <= set(CATALOGUE)
     assert text.startswith("# @package _global_\n#")
-    compose([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
+    compose_shared([f"+experiment={name}", *[o for o in figure.fast if "," not in o]])
     OverridesParser.create().parse_overrides(figure.fast)
 
 
@@ -113,9 +113,9 @@ def test_no_such_figure():
 def test_x_axes_of_a_figure(monkeypatch):
     assert load_figure("fco_fig3a")[0].x == ["rounds"]
     assert load_figure("fco_fig3a", ["x=bytes"])[0].x == ["bytes"]
-    config = compose(["+experiment=fco_fig3a"])
+    config = compose_shared(["+experiment=fco_fig3a"])
     config["figure"]["x"] = ["rounds", "grad_evals"]
-    monkeypatch.setattr(spec, "compose", lambda overrides: config | {"x": "seconds"})
+    monkeypatch.setattr(spec, "compose_shared", lambda overrides: config | {"x": "seconds"})
     assert load_figure("fco_fig3a")[0].x == ["rounds", "grad_evals"]
     assert load_figure("fco_fig3a", ["x=seconds"])[0].x == ["seconds"]  # the command line has precedence
     del config["figure"]["x"]

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from helpers import fails
 
+import fcorun
 from fcorun import UserError, compose
 from fcorun.experiment.configuration.search_path import find_choices, packaged_config_dir, use_config_dir
 from fcorun.interface.cli.commands import main
@@ -184,6 +185,17 @@ def test_a_users_figure_is_listed_and_composed():
         compose(["experiment=mine"])
     with fails("config-dir nowhere"):
         compose([], config_dir="nowhere")
+
+
+def test_python_makes_a_users_figure_and_takes_no_sweep_for_a_run():
+    write("experiment/race.yaml", "hydra: {sweeper: {params: {algo: 'fedavg,fedmid'}}}\nfigure: {title: Race}\n")
+    with fails("experiment=race is a sweep", "fcorun figure race", "for one run of it, give algo"):
+        compose(["experiment=race"], config_dir="myconf")
+    assert compose(["experiment=race", "algo=fedmid"], config_dir="myconf")["algo"]["name"] == "fedmid"
+    with fails("no figure 'race'", "config_dir=DIR"):
+        fcorun.figure("race")
+    with fails("dry_run=True lists the runs"):
+        fcorun.figure("race", config_dir="myconf", overrides=["dry_run=true"])
 
 
 @pytest.mark.slow

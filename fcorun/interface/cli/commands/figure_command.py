@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from fcorun.base.errors import UserError
@@ -10,8 +11,8 @@ from fcorun.base.records.tables import CLAIMS
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import require_single_host, set_up_jax
 from fcorun.experiment.configuration.compose import check_overrides, compose
-from fcorun.experiment.configuration.search_path import user_config_dir, warn_overridden
-from fcorun.interface.api.python_words import check_folder
+from fcorun.experiment.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
+from fcorun.interface.api.python_words import check_folder, names_of_configuration, python_words
 from fcorun.interface.cli.commands.common_command import CommandParser, read_folder
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.interface.cli.terminal import Terminal
@@ -62,8 +63,14 @@ def run(argv: Sequence[str]) -> int:
     return _make_figures(names, arguments.out, arguments.fast, overrides)
 
 
+@python_words(names_of_configuration)
 def make_figure(
-    name: str, folder: str | Path = "outputs/figures", *, fast: bool = False, overrides: Sequence[str] = ()
+    name: str,
+    folder: str | Path = "outputs/figures",
+    *,
+    fast: bool = False,
+    overrides: Sequence[str] = (),
+    config_dir: str | Path | None = None,
 ) -> FigureResult:
     """Run what a figure lacks, draw it into FOLDER/NAME, and check what is claimed of it, as ``fcorun figure`` does.
 
@@ -71,15 +78,17 @@ def make_figure(
         name: a file of the folder experiment, as ``fcorun figure`` lists them.
         fast: whether to make the smaller version, which is marked so.
         overrides: KEY=VALUE texts for every run.
+        config_dir: the folder of your own configuration files, such as that of the figure.
 
     Returns the folder, the claims as rows, warnings, and the records. Raises UserError for an unknown figure, and for
     runs that cannot be made.
     """
     check_overrides(overrides)
     check_folder(folder)
-    find_figure(name)
-    set_up_jax()
-    return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
+    with use_config_dir(config_dir) if config_dir is not None else nullcontext():
+        find_figure(name)
+        set_up_jax()
+        return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
 
 
 def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
