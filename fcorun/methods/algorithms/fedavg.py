@@ -1,6 +1,6 @@
 """Federated averaging of gradient steps, of subgradient steps, of normalized updates, and of steps on all rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 
@@ -43,14 +43,7 @@ class FedAvgSubgradient(FedAvg):
     """
 
     source = "FedAvg(∂) of @yuan2021, figure 1"
-    traits = Traits(
-        needs=("subgradient",),
-        psi_sides=("client",),
-        hierarchy="some",
-        exact_with_one_step="smooth",
-        public_uploads=(),
-        gradient_steps=True,
-    )
+    traits = replace(FedAvg.traits, needs=("subgradient",), psi_sides=("client",), gradient_uploads="")
 
     def local(self, problem, server, client, data):
         def step(w, batch):
@@ -70,14 +63,8 @@ class FedAvgThreshold(FedAvg):
     """
 
     source = "ours: algorithm 1 of @yuan2021, and a prox of its output"
-    traits = Traits(
-        psi_sides=("server",),
-        restores_domain=True,
-        hierarchy="some",
-        public_uploads=(),
-        sums_messages=True,
-        gradient_uploads="primal",
-        gradient_steps=True,
+    traits = replace(
+        FedAvg.traits, psi_sides=("server",), restores_domain=True, exact_with_one_step="", sums_messages=True
     )
 
     threshold: AutoPositive = AUTO

@@ -1,6 +1,6 @@
 """Federated dual averaging, with the prox on both sides or on the server alone, and with a memory of the iterates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 
@@ -68,19 +68,7 @@ class FedDualAvgOSP(FedDualAvg):
     """
 
     source = "section 5 of @yuan2021"
-    traits = Traits(
-        psi_sides=("server",),
-        needs_convex_psi=True,
-        mirrored=True,
-        hierarchy="some",
-        restores_domain=True,
-        exact_with_one_step="smooth",
-        growing_broadcasts=True,
-        public_uploads=("elapsed",),
-        sums_messages=True,
-        gradient_uploads="dual",
-        gradient_steps=True,
-    )
+    traits = replace(FedDualAvg.traits, psi_sides=("server",), exact_with_one_step="smooth")
     tends_to_minimum_of_psi = True
 
     def local_model(self, problem, dual, elapsed):

@@ -1,6 +1,6 @@
 """Federated mirror descent, with the prox on both sides or on the server alone, and hard thresholding by it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax.numpy as jnp
 
@@ -48,15 +48,7 @@ class FedMiDOSP(FedMiD):
     """FedMiD-OSP: FedMiD without the client's prox."""
 
     source = "section 5 of @yuan2021"
-    traits = Traits(
-        psi_sides=("server",),
-        mirrored=True,
-        hierarchy="some",
-        exact_with_one_step="composite",
-        public_uploads=("elapsed",),
-        gradient_uploads="primal",
-        gradient_steps=True,
-    )
+    traits = replace(FedMiD.traits, psi_sides=("server",), exact_with_one_step="composite", gradient_uploads="primal")
 
     def local_model(self, problem, dual):
         return problem.to_primal(dual)  # line 8 with psi = 0
