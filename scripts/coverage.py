@@ -18,8 +18,9 @@ import numpy as np
 
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, LinearModel, Logistic, Poisson
+from fcorun.methods.problem.path_solver import Penalty
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, intervals, pool_estimates, wald_estimates
-from fcorun.results.inference.solution import Penalty, SingularHessian, solve
+from fcorun.results.inference.solution import SingularHessian, solve
 from fcorun.results.inference.sums import ModelRows, PooledSums, model_based_scores
 
 NONZERO = np.array([1.0, -1.0, 0.8, 0.5, -0.5, 0.3])

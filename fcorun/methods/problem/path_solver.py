@@ -72,7 +72,7 @@ class PathRows(NamedTuple):
         return cls(x, y, weight[has_weight], offset, client)
 
 
-class WeightedPenalty(NamedTuple):
+class Penalty(NamedTuple):
     """psi and the ridge of F: the sum of l1_j |theta_j| + ridge_j theta_j^2 / 2; both are 0 for an intercept.
 
     Attributes:
@@ -83,7 +83,12 @@ class WeightedPenalty(NamedTuple):
     ridge: Float[np.ndarray, " p"]
 
     @classmethod
-    def of_problem(cls, problem: Problem, n_features: int) -> "WeightedPenalty":
+    def none(cls, n_parameters: int) -> "Penalty":
+        """Return no penalty of so many parameters."""
+        return cls(np.zeros(n_parameters), np.zeros(n_parameters))
+
+    @classmethod
+    def of_problem(cls, problem: Problem, n_features: int) -> "Penalty":
         """Return the penalty of a problem for which ``has_path_solver`` is true."""
         l1, ridge = problem.regularizer.l1_and_ridge(n_features)  # type: ignore[attr-defined]
         of_intercept = np.zeros(1 if "bias" in problem.shapes else 0)
@@ -141,7 +146,7 @@ def solve_path(problems: Sequence[Problem], batch: Batch, tolerance: float) -> I
     """
     state = _start_path(problems[0], batch, tolerance)
     for problem in problems:
-        excess = state.find_minimum(WeightedPenalty.of_problem(problem, batch.x.shape[1]))
+        excess = state.find_minimum(Penalty.of_problem(problem, batch.x.shape[1]))
         if excess is None:
             return
         yield PathPoint(state.parameters(problem), excess, excess <= state.goal)
@@ -158,7 +163,7 @@ def solve_rows(
     objective: LinearModel,
     rows: PathRows,
     has_intercept: bool,
-    penalties: Sequence[WeightedPenalty],
+    penalties: Sequence[Penalty],
     tolerance: float,
 ) -> Iterator[RowsPoint]:
     """Yield the minima of ``solve_path`` for rows that are prepared once, as for many targets of the same features.
@@ -193,7 +198,7 @@ def minimize(
     n_steps = 0
     if has_path_solver(problem, batch):
         state = _start_path(problem, batch, tolerance)
-        penalty = WeightedPenalty.of_problem(problem, batch.x.shape[1])
+        penalty = Penalty.of_problem(problem, batch.x.shape[1])
         if penalty.can_be_certified(state.has_intercept):
             null_model = state.describe(problem, penalty, state.bound_excess(penalty, state.full_gradient()))
             excess = state.find_single_minimum(penalty)
@@ -253,7 +258,7 @@ class _PathState:
             w["bias"] = jnp.asarray(self.theta[-1])
         return w
 
-    def describe(self, problem: Problem, penalty: WeightedPenalty, excess: float) -> solver.Iterate:
+    def describe(self, problem: Problem, penalty: Penalty, excess: float) -> solver.Iterate:
         """Return the point, with this bound on its excess, as an iterate of a solver."""
         return solver.Iterate(
             iteration=self.n_steps,
@@ -281,7 +286,7 @@ class _PathState:
         return self.objective.derivatives(self._predict(theta), rows.y, rows.weight, rows.client)
 
     @_may_overflow
-    def find_minimum(self, penalty: WeightedPenalty) -> float | None:
+    def find_minimum(self, penalty: Penalty) -> float | None:
         """Go to the minimum of F + psi; return ``bound_excess`` there, or None where the path ends."""
         joins = np.abs(self.full_gradient()) >= self._lower_threshold(penalty)
         self.l1 = penalty.l1
@@ -297,16 +302,16 @@ class _PathState:
                 break
         return excess if self._is_finite else None
 
-    def _lower_threshold(self, penalty: WeightedPenalty) -> Float[np.ndarray, " p"]:
+    def _lower_threshold(self, penalty: Penalty) -> Float[np.ndarray, " p"]:
         """Return the sizes of slopes from which on features join at first: by the strong rule after a first minimum."""
         return penalty.l1 if self.l1 is None else 2 * penalty.l1 - self.l1
 
-    def find_single_minimum(self, penalty: WeightedPenalty) -> float | None:
+    def find_single_minimum(self, penalty: Penalty) -> float | None:
         """Do as ``find_minimum`` for a single problem."""
         return self.find_minimum(penalty)
 
     @_may_overflow
-    def approach(self, penalty: WeightedPenalty) -> None:
+    def approach(self, penalty: Penalty) -> None:
         """Go near the minimum of F + psi, loosely along stronger l1, from where 0 is the minimum."""
         has_l1 = penalty.l1 > 0
         factor = np.max(np.abs(self.full_gradient()[has_l1]) / penalty.l1[has_l1], initial=1.0)
@@ -350,7 +355,7 @@ class _PathState:
             columns -= self.model.eliminate(self.design) @ self.model.eliminate(features).T
         return columns
 
-    def minimize(self, penalty: WeightedPenalty) -> bool:
+    def minimize(self, penalty: Penalty) -> bool:
         """Minimize F + psi over the working features; return whether the excess among them has reached the goal."""
         l1 = penalty.l1[self.working]
         ridge = penalty.ridge[self.working]
@@ -386,7 +391,7 @@ class _PathState:
                 decrease = np.inf
         return False
 
-    def _measure_working(self, penalty: WeightedPenalty, decrease: float) -> tuple[Float[np.ndarray, " k"], float]:
+    def _measure_working(self, penalty: Penalty, decrease: float) -> tuple[Float[np.ndarray, " k"], float]:
         """Return the gradient of F in the working features, and the bound on the excess among them.
 
         Where features without a penalty have no bound, a small gradient is one after a step of small ``decrease``.
@@ -413,7 +418,7 @@ class _PathState:
         """Return a search for the minimum of the quadratic model plus the penalty of the working features."""
         return self.search_class(add_to_diagonal(self.hessian, ridge), l1)
 
-    def _step(self, penalty: WeightedPenalty, move: np.ndarray, decrease: float) -> bool:
+    def _step(self, penalty: Penalty, move: np.ndarray, decrease: float) -> bool:
         """Go along ``move`` until F + psi is low enough by Armijo's rule; return False where it is nowhere.
 
         With the Hessian of another point only the whole step is tried.
@@ -455,7 +460,7 @@ class _PathState:
             self.theta[-1] += missing[0]
         self.derivatives = self._differentiate(self.theta)
 
-    def bound_excess(self, penalty: WeightedPenalty, gradient: Float[np.ndarray, " p"]) -> float:
+    def bound_excess(self, penalty: Penalty, gradient: Float[np.ndarray, " p"]) -> float:
         """Return an upper bound on F + psi at the point minus its minimum, given the gradient of F there.
 
         The bound is infinite unless the intercept is the best one, and if other features have no penalty.
@@ -466,7 +471,7 @@ class _PathState:
                 return np.inf
         return self._bound_excess(penalty, gradient, np.arange(len(gradient)))
 
-    def _bound_excess(self, penalty: WeightedPenalty, slopes: np.ndarray, features: np.ndarray) -> float:
+    def _bound_excess(self, penalty: Penalty, slopes: np.ndarray, features: np.ndarray) -> float:
         """Return the bound in some features, of which ``slopes`` is the gradient of F; of an intercept that is best.
 
         F is nowhere below its tangent at the point: the bound is the largest decrease of the tangent plus psi. Where a
@@ -504,10 +509,10 @@ class _WidePathState(_PathState):
 
     path_factor = _WIDE_PATH_FACTOR
 
-    def _lower_threshold(self, penalty: WeightedPenalty) -> Float[np.ndarray, " p"]:
+    def _lower_threshold(self, penalty: Penalty) -> Float[np.ndarray, " p"]:
         return penalty.l1
 
-    def find_single_minimum(self, penalty: WeightedPenalty) -> float | None:
+    def find_single_minimum(self, penalty: Penalty) -> float | None:
         """Do as ``find_minimum`` for a single problem, of which too many features would join at once."""
         with threadpool_limits(1):  # so long vectors have threads of BLAS, which cost five times what they compute
             self.approach(penalty)

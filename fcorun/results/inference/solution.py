@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.base.errors import UserError
+from fcorun.methods.problem.path_solver import Penalty
 from fcorun.results.inference.sums import DerivativeSums, RowSums
 
 MAX_SWEEPS = 5000
@@ -72,27 +73,6 @@ _SHORT = 1e-3  # of a last step, relative to a parameter
 _SMALLEST_STEP = 1e-12  # of the line search, which then ends without a decrease
 _ARMIJO = 1e-4  # the share of the predicted decrease that a step must reach
 _SMALLEST_EIGENVALUE = 1e-10  # of a Hessian with ones on its diagonal
-
-
-@dataclass(frozen=True, eq=False)
-class Penalty:
-    """The penalty sum_k l1_k |theta_k| + ridge_k theta_k^2 / 2. Both numbers are 0 for an intercept.
-
-    Attributes:
-        l1, ridge: shape (p,).
-    """
-
-    l1: np.ndarray
-    ridge: np.ndarray
-
-    @classmethod
-    def none(cls, n_parameters: int) -> "Penalty":
-        """Return no penalty of so many parameters."""
-        return cls(np.zeros(n_parameters), np.zeros(n_parameters))
-
-    def value(self, theta: np.ndarray) -> float:
-        """Return the penalty of ``theta``."""
-        return float(self.l1 @ np.abs(theta) + self.ridge @ theta**2 / 2)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,13 +27,13 @@ from fcorun.methods.objectives.log_link import Gamma, Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
 from fcorun.methods.problem.duality_gap import has_duality_gap, has_one_output, pooled_gap
+from fcorun.methods.problem.path_solver import Penalty
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
-from fcorun.results.inference.solution import Penalty
 from fcorun.results.inference.sums import DerivativeSums, ModelRows, RowSums
 from fcorun.results.models.client_intercepts import (
     add_client_intercepts,
@@ -324,16 +324,10 @@ def make_problem(
     if not at_sites:
         objective = objective.with_known_intercepts
     assert isinstance(objective, LinearModel)
-    strength = 0.0
-    l1_ratio = 1.0
     psi: Any = problem.regularizer
-    if not isinstance(psi, NoRegularizer):
-        strength = float(psi.strength)
-        l1_ratio = float(getattr(psi, "l1_ratio", 1.0))
-    factors = psi.feature_factors(n_features)
+    l1, ridge = psi.l1_and_ridge(n_features)
     of_intercept = np.zeros(n_parameters - n_features)
-    ridge = strength * (1 - l1_ratio) * factors + problem.objective.ridge
-    penalty = Penalty(np.append(strength * l1_ratio * factors, of_intercept), np.append(ridge, of_intercept))
+    penalty = Penalty(np.append(l1, of_intercept), np.append(ridge + problem.objective.ridge, of_intercept))
     if experiment.objective.ridge and not penalty.l1.any():
         raise UserError(f"{record.folder}: {SHRUNK_BY_RIDGE}")
     names = ["weights"]

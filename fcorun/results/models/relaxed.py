@@ -17,8 +17,9 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
+from fcorun.methods.problem.path_solver import Penalty
 from fcorun.methods.problem.solver import gather_rows
-from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, solve
+from fcorun.results.inference.solution import SingularHessian, check_regular, solve
 from fcorun.results.inference.sums import ModelRows, PooledSums
 from fcorun.results.models.coefficients import nonzero_limits
 from fcorun.results.models.inference_problem import make_model_rows

@@ -19,13 +19,14 @@ from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
+from fcorun.methods.problem.path_solver import Penalty
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1
 from fcorun.methods.regularizers.l2 import ElasticNet
 from fcorun.methods.regularizers.regularizer import NoRegularizer, Regularizer
-from fcorun.results.inference.solution import Penalty, solve
+from fcorun.results.inference.solution import solve
 from fcorun.results.inference.sums import PooledSums
 from fcorun.results.models.inference_problem import OBJECTIVES, make_model_rows
 

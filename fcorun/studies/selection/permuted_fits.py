@@ -12,7 +12,7 @@ from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import build_problem
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
-from fcorun.methods.problem.path_solver import PathRows, WeightedPenalty, has_path_solver, solve_rows
+from fcorun.methods.problem.path_solver import PathRows, Penalty, has_path_solver, solve_rows
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import nonzero_limits
@@ -156,8 +156,8 @@ class DirectFits:
         return PathOutputs(outputs, support)
 
 
-def _list_penalties(problem: Problem, path: RegularizationPath, n_features: int) -> list[WeightedPenalty]:
+def _list_penalties(problem: Problem, path: RegularizationPath, n_features: int) -> list[Penalty]:
     """Return the penalty of each value of a path."""
     reg = problem.regularizer
     problems = [replace(problem, regularizer=reg.with_value(path.param_name, value)) for value in path.values]
-    return [WeightedPenalty.of_problem(of_value, n_features) for of_value in problems]
+    return [Penalty.of_problem(of_value, n_features) for of_value in problems]

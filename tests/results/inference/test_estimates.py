@@ -9,6 +9,7 @@ import pytest
 from fcorun.base.errors import UserError
 from fcorun.data.tables.columns import SplineColumn
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Poisson
+from fcorun.methods.problem.path_solver import Penalty
 from fcorun.results.inference.estimates import (
     adjust_by_holm,
     approximate_inverse,
@@ -18,7 +19,7 @@ from fcorun.results.inference.estimates import (
     small_sample,
     wald_estimates,
 )
-from fcorun.results.inference.solution import Penalty, SingularHessian, check_regular, minimize_l1_quadratics, solve
+from fcorun.results.inference.solution import SingularHessian, check_regular, minimize_l1_quadratics, solve
 from fcorun.results.inference.sums import DerivativeSums, ModelRows, PooledSums, SquaredScores, sum_derivatives
 
 ROW = np.arange(40)

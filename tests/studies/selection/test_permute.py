@@ -14,7 +14,7 @@ from helpers import composed, fails
 
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
-from fcorun.methods.problem.path_solver import MAX_WORKING, WeightedPenalty
+from fcorun.methods.problem.path_solver import MAX_WORKING, Penalty
 from fcorun.reports.page.studies import selection_blocks
 from fcorun.studies.selection import permute
 from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values, describe_test
@@ -91,7 +91,7 @@ def test_ridge_of_more_features_than_the_path_solver_takes_cannot_be_certified()
     for n_features, certified in ((MAX_WORKING - 1, True), (MAX_WORKING, False)):
         l1 = np.zeros(n_features + 1)
         ridge = np.append(np.ones(n_features), 0.0)
-        assert WeightedPenalty(l1, ridge).can_be_certified(has_intercept=True) == certified
+        assert Penalty(l1, ridge).can_be_certified(has_intercept=True) == certified
 
 
 def test_all_exchanges_of_a_small_client_are_equally_likely():
