@@ -4,14 +4,12 @@ A record may come from somebody else: links are not followed, files have a large
 """
 
 import csv
-import functools
 import io
 import json
 import math
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -155,44 +153,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
     Raises OSError, and yaml.YAMLError as ``parse_yaml`` does.
     """
-    content = read_regular_file(path, _MAX_YAML)
-    values = _parse_blocks(content)
-    return parse_yaml(content, str(path)) if values is None else values
-
-
-# A configuration has a hundred lines, which libyaml and its checks read in a millisecond; a sweep has thousands of such
-# files, in which most root keys and sections are the same.
-
-_BLOCK_START = re.compile(r"(?m)^(?=[A-Za-z])")  # of a root key, with the lines of its section
-_OTHER_START = re.compile(r"(?m)^(---|\.\.\.|%)")  # of documents and directives, which blocks would hide
-
-
-def _parse_blocks(content: bytes) -> dict[str, Any] | None:
-    """Return the values of ``parse_yaml``, which reads each different root key with its value once.
-
-    Returns None for what has to be read as a whole, or has an error.
-    """
-    values: dict[str, Any] = {}
-    if len(content) > _MAX_KEYS:  # so that it has fewer keys, and the cache stays small
-        return None
-    try:
-        text = content.decode()
-        head, *blocks = _BLOCK_START.split(text)
-        if _parse_block(head) or _OTHER_START.search(text):
-            return None
-        for block in blocks:
-            part = _parse_block(block)
-            if not part or part.keys() & values.keys():
-                return None
-            values |= deepcopy(part)
-    except (UnicodeDecodeError, yaml.YAMLError):
-        return None
-    return values
-
-
-@functools.lru_cache(maxsize=4096)
-def _parse_block(text: str) -> dict[str, Any]:
-    return parse_yaml(text, "")
+    return parse_yaml(read_regular_file(path, _MAX_YAML), str(path))
 
 
 def parse_yaml(content: bytes | str, path: str) -> dict[str, Any]:

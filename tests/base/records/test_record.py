@@ -330,39 +330,6 @@ def test_damaged_metrics_are_refused_and_damaged_checkpoints_are_none(tmp_path):
         assert formats.read_checkpoint(tmp_path / "checkpoint.npz") is None
 
 
-_YAML_TEXTS = """
-a: 1|b:|  c: x|  d: null|e: '0.1'
-a: b: c
-a:
-a: [1, 2]
-a: x # y
-null: 1
-a: 1|a: 2
-a:|  b: 1|   c: 2
-a: 'x|  y'
-a: >|  b: 1
-a: x|  b: 1
-a: 1|  b: 2
-a: &c 1
-a: !x 1
-a: 1e3|b: 1_0|c: 12:30|d: 0x1f
----|a: 1
-"""
-
-
-@pytest.mark.parametrize("text", [*_YAML_TEXTS.splitlines(), "a: 1\rb: 2", "a: 1\x0cb: 2", "a: \u2028b: 1"])
-def test_a_configuration_is_read_line_by_line_as_by_yaml(tmp_path, text):
-    path = tmp_path / "config.yaml"
-    path.write_text(text.replace("|", "\n") + "\n", newline="")
-    results = []
-    for read in (formats.read_yaml, lambda path: formats.parse_yaml(path.read_bytes(), str(path))):
-        try:
-            results.append(repr(read(path)))
-        except formats.yaml.YAMLError as error:
-            results.append(str(error))
-    assert results[0] == results[1]
-
-
 def test_cells_that_a_spreadsheet_reads_as_formulas_are_told_of():
     table = formats.csv_text([{"client": "Bern", "value": -1.5}, {"client": "-inf", "value": float("-inf")}])
     assert formats.describe_formulas({"a.csv": table, "b.png": b"=1"}) == ""
