@@ -365,6 +365,20 @@ def read_named_columns(
     return replace(table, frame=frame.drop(columns=unnamed))
 
 
+def read_option_file(path: str, option: str, columns: Sequence[str], content: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file that an option names: the texts of their cells by column, "" for none.
+
+    Rows without any value are left out. Raises UserError for a file that cannot be read, and for one without these
+    ``columns``, which asks for the ``content`` in words.
+    """
+    where = f"`{option}={path}`"
+    frame = read_named_columns(find_file(path, f"{option}="), ".csv", None, columns, where=where).frame
+    for column in columns:
+        if column not in frame:
+            raise UserError(f"{where} has no column '{column}': give {content}")
+    return frame.dropna(how="all").fillna("").to_dict("records")
+
+
 def read_dataframe(
     path: str,
     client: str | None = None,

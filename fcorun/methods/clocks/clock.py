@@ -1,13 +1,9 @@
 """Clocks, which say for the simulated time of a run how fast clients compute and send: their contract, and clocks."""
 
-import csv
-import hashlib
-import io
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +12,8 @@ from numpy import ndarray
 
 from fcorun.base.config import Index, NonNegative, PathOption, PluginBase, Positive
 from fcorun.base.errors import UserError
+from fcorun.base.system.files import file_digest
+from fcorun.data.tables.readers import find_file, read_option_file
 
 
 @dataclass(frozen=True)
@@ -132,26 +130,14 @@ class TraceClock(Clock):
         return ClientSpeeds(gradients, sent, latency, self.variation)
 
     def sources(self):
-        return hashlib.sha256(self._read_bytes()).hexdigest()[:16]
-
-    def _read_bytes(self) -> bytes:
-        try:
-            return Path(self.path).read_bytes()
-        except OSError as error:
-            raise UserError(f"`clock.path={self.path}` cannot be read ({error.strerror}): give a CSV file") from error
+        return file_digest(find_file(self.path, "clock.path="))[:16]
 
     def _read_rows(self) -> dict[str, tuple[float, ...]]:
         """Return the numbers of each client, by name. Raises UserError."""
-        try:
-            table = list(csv.DictReader(io.StringIO(self._read_bytes().decode("utf-8-sig"), newline="")))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"`clock.path={self.path}` cannot be read ({error}): give a CSV file") from error
+        content = f"the columns client, {', '.join(_COLUMNS)}"
+        table = read_option_file(self.path, "clock.path", ("client", *_COLUMNS), content)
         rows: dict[str, tuple[float, ...]] = {}
         for row in table:
-            absent = next((column for column in ("client", *_COLUMNS) if row.get(column) is None), None)
-            if absent is not None:
-                raise UserError(f"`clock.path={self.path}` has no column '{absent}', or a row without it: give the "
-                                f"columns client, {', '.join(_COLUMNS)}")  # fmt: skip
             if row["client"] in rows:
                 raise UserError(
                     f"`clock.path={self.path}` has client {row['client']} more than once: give one row each"

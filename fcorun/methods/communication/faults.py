@@ -1,12 +1,8 @@
 """Clients that fail: the contract of faults, dropouts, and the clients that lie, of ``faults_lies``."""
 
-import csv
-import hashlib
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import jax
@@ -16,6 +12,8 @@ import numpy as np
 from fcorun.base.cohorts import read_participation
 from fcorun.base.config import Fraction, Index, PathOption, PluginBase, Settings
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.system.files import file_digest
+from fcorun.data.tables.readers import find_file, read_option_file
 from fcorun.data.tasks import Task
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.clocks.clock import NoClock
@@ -267,7 +265,7 @@ class Dropout(Faults):
                             "give a probability below 1")  # fmt: skip
         if self.trace is None:
             return None
-        absences = self._read_trace(clients)
+        absences = self._read_trace(self.trace, clients)
         last = int(absences[:, 0].max(initial=-1)) + 1
         if last > rounds:
             raise UserError(f"`faults.trace={self.trace}` has the round {last}, and the run has {rounds}: leave its "
@@ -287,43 +285,27 @@ class Dropout(Faults):
         is_unreliable = unreliability[clients] < self._count_unreliable(len(unreliability))
         return np.where(is_unreliable, np.minimum(uniforms, 1 - 2.0**-24), 1.0)  # below 1 in float32, too
 
-    def _read_trace(self, clients: Sequence[str]) -> np.ndarray:
+    def _read_trace(self, path: str, clients: Sequence[str]) -> np.ndarray:
         """Return the numbers of rounds and of clients in the rows of the trace, (N, 2)."""
         number_of = {str(name): number for number, name in enumerate(clients)}
-        advice = "give the columns round and client, and a row for each dropout"
-        try:
-            rows = csv.DictReader(io.StringIO(self._read_bytes().decode("utf-8-sig"), newline=""))
-            table = list(rows)
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"`faults.trace={self.trace}` cannot be read ({error}): give a CSV file") from error
-        for column in ("round", "client"):
-            if column not in (rows.fieldnames or ()):
-                raise UserError(f"`faults.trace={self.trace}` has no column '{column}': {advice}")
+        content = "the columns round and client, and a row for each dropout"
         absences: dict[tuple[int, int], None] = {}
-        for row in table:
-            number, client = row["round"] or "", row["client"]
+        for row in read_option_file(path, "faults.trace", ("round", "client"), content):
+            number, client = row["round"], row["client"]
             if not (number.isdecimal() and int(number) > 0):
                 raise UserError(f"`faults.trace={self.trace}` has the round '{number}': count the rounds from 1")
             if client not in number_of:
                 raise UserError(f"`faults.trace={self.trace}` has the client '{client}', which the data have not: "
-                                f"{suggest_name(str(client), number_of)}")  # fmt: skip
+                                f"{suggest_name(client, number_of)}")  # fmt: skip
             absence = int(number) - 1, number_of[client]
             if absence in absences:
                 raise UserError(f"`faults.trace={self.trace}` has client {client} in round {number} more than once: "
-                                f"{advice}")  # fmt: skip
+                                f"give {content}")  # fmt: skip
             absences[absence] = None
         return np.array(list(absences), np.int64).reshape(-1, 2)
 
     def sources(self):
-        return None if self.trace is None else hashlib.sha256(self._read_bytes()).hexdigest()[:16]
-
-    def _read_bytes(self) -> bytes:
-        try:
-            return Path(str(self.trace)).read_bytes()
-        except OSError as error:
-            raise UserError(
-                f"`faults.trace={self.trace}` cannot be read ({error.strerror}): give a CSV file"
-            ) from error
+        return None if self.trace is None else file_digest(find_file(self.trace, "faults.trace="))[:16]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,5 @@
 """The graph topology: clients that send messages to their neighbours, without a server."""
 
-import csv
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +14,8 @@ import numpy as np
 from fcorun.base.config import Fraction, Index
 from fcorun.base.errors import UserError
 from fcorun.base.metrics import Metric
+from fcorun.base.system.files import file_digest
+from fcorun.data.tables.readers import read_option_file
 from fcorun.methods.algorithms.algorithm import Algorithm
 from fcorun.methods.algorithms.gossip import GossipAlgorithm
 from fcorun.methods.communication.contracts import (
@@ -86,23 +86,22 @@ def random_edges(n_nodes: int, probability: float, seed: int) -> np.ndarray:
     return pairs[np.random.default_rng(seed).random(len(pairs)) < probability]
 
 
+def _check_is_file(path: str) -> None:
+    """Raise UserError for a ``graph`` that is neither a choice nor a file."""
+    if not Path(path).is_file():
+        raise UserError(f"`topology.graph={path}` is no choice, and no file that can be read: give ring, torus, "
+                        "complete, erdos_renyi, or a CSV file of edges")  # fmt: skip
+
+
 def read_edges(path: str, clients: Sequence[str]) -> np.ndarray:
     """Return the edges of a CSV file, (E, 2), whose columns client and neighbour hold names of ``clients``.
 
     Raises UserError for a file that cannot be read, and for other names.
     """
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            table = csv.DictReader(file)
-            pairs = [(row["client"], row["neighbour"]) for row in table]
-            absent = {"client", "neighbour"} - {*(table.fieldnames or ())}
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"`topology.graph={path}` cannot be read ({error}): give ring, torus, complete, erdos_renyi, "
-                        "or a CSV file of edges") from error  # fmt: skip
-    except KeyError as error:
-        absent, pairs = {error.args[0]}, []
-    if absent:
-        raise UserError(f"`topology.graph={path}` has no column '{min(absent)}': give the columns client and neighbour")
+    _check_is_file(path)
+    columns = ("client", "neighbour")
+    rows = read_option_file(path, "topology.graph", columns, "the columns client and neighbour")
+    pairs = [(row["client"], row["neighbour"]) for row in rows]
     alone = next((one or other for one, other in pairs if not (one and other)), None)
     if alone is not None:
         raise UserError(f"`topology.graph={path}` has a row of client {alone} without a neighbour: give both, or leave "
@@ -399,9 +398,5 @@ class Graph(Topology):
     def sources(self):
         if self.graph in self.names_beside_file:
             return None
-        try:
-            return hashlib.sha256(Path(self.graph).read_bytes()).hexdigest()[:16]
-        except OSError as error:
-            raise UserError(f"`topology.graph={self.graph}` is no choice, and no file that can be read "
-                            f"({error.strerror}): give ring, torus, complete, erdos_renyi, or a CSV file of edges"
-                            ) from error  # fmt: skip
+        _check_is_file(self.graph)
+        return file_digest(Path(self.graph))[:16]

@@ -1,13 +1,10 @@
 """The tree topology: clients, edges and the root."""
 
-import csv
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Annotated
 
 import jax
@@ -17,6 +14,8 @@ from jax import lax
 
 from fcorun.base.config import Count, Index
 from fcorun.base.errors import UserError
+from fcorun.base.system.files import file_digest
+from fcorun.data.tables.readers import find_file, read_option_file
 from fcorun.methods.communication.contracts import Channel, RoundOutcome, RoundState, Topology, refuse_integers
 
 
@@ -90,7 +89,7 @@ class Tree(Topology):
                     f"`topology.edges={edges}` is more than the {n_clients} clients: give at most {n_clients}"
                 )
             return np.arange(n_clients) * edges // n_clients
-        edge_of_client = self._read_map(clients) if isinstance(self.map, str) else self.map
+        edge_of_client = self._read_map(self.map, clients) if isinstance(self.map, str) else self.map
         if len(edge_of_client) != n_clients:
             raise UserError(
                 f"`topology.map` has {len(edge_of_client)} clients, and the data have {n_clients}: give an edge for "
@@ -163,28 +162,12 @@ class Tree(Topology):
         }
 
     def sources(self):
-        if not isinstance(self.map, str):
-            return None
-        try:
-            return hashlib.sha256(Path(self.map).read_bytes()).hexdigest()[:16]
-        except OSError as error:
-            raise UserError(
-                f"`topology.map={self.map}` cannot be read ({error.strerror}): give a CSV file, or a list"
-            ) from error
+        return file_digest(find_file(self.map, "topology.map="))[:16] if isinstance(self.map, str) else None
 
-    def _read_map(self, clients: Sequence[str]) -> list[int]:
+    def _read_map(self, path: str, clients: Sequence[str]) -> list[int]:
         """Return the map of a CSV file; edges are numbered in the order of their names."""
-        try:
-            with open(str(self.map), newline="", encoding="utf-8-sig") as file:
-                pairs = [(row["client"], row["edge"]) for row in csv.DictReader(file)]
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UserError(
-                f"`topology.map={self.map}` cannot be read ({error}): give a CSV file, or a list"
-            ) from error
-        except KeyError as error:
-            raise UserError(
-                f"`topology.map={self.map}` has no column {error}: give the columns client and edge"
-            ) from error
+        rows = read_option_file(path, "topology.map", ("client", "edge"), "the columns client and edge")
+        pairs = [(row["client"], row["edge"]) for row in rows]
         counts = Counter(client for client, _ in pairs)
         repeated = next((client for client, count in counts.items() if count > 1), None)
         if repeated is not None:

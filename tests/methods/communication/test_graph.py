@@ -308,7 +308,7 @@ def test_advice_knows_that_gossip_does_not_reach_the_optimum(overrides, words, t
         (["topology.graph=names.csv"], ["topology.graph=names.csv names client 9", "such as 0"]),
         (["topology.graph=columns.csv"], ["topology.graph=columns.csv has no column 'client'"]),
         (["topology.graph=alone.csv"], ["topology.graph=alone.csv has a row of client 0 without a neighbour"]),
-        (["topology.graph=empty.csv"], ["topology.graph=empty.csv has no column 'client'"]),
+        (["topology.graph=empty.csv"], ["topology.graph=empty.csv: cannot be read as .csv"]),
         (["topology.graph=erdos_renyi", "topology.probability=0"], ["erdos_renyi is not connected", "probability"]),
         (["algo=centralized"], ["algo=centralized", "topology"]),
         (

@@ -255,7 +255,7 @@ def test_edges_are_read_from_a_file(tmp_path):
         (["topology.map=[0,1]"], ["topology.map", "2", "3"]),
         (["topology.map=[0,2,2]"], ["topology.map", "edge 1"]),
         ([f"topology.map=[0,1,{10**30}]"], ["topology.map", "edge 2"]),
-        (["topology.map=quote.csv"], ["topology.map=quote.csv cannot be read", "field larger"]),
+        (["topology.map=quote.csv"], ["topology.map=quote.csv: cannot be read", "inside string"]),
         (["topology.map=[0,1,1]", "topology.edges=3"], ["topology.edges=3", "2"]),
         (["topology.map=twice.csv"], ["topology.map=twice.csv", "client 0 more than once"]),
         (["topology.map=nowhere.csv"], ["topology.map=nowhere.csv"]),
