@@ -8,7 +8,7 @@ This file lies here because Hydra looks for its plug-ins in this folder. A sweep
 import itertools
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -78,7 +78,7 @@ class FcorunSweeper(Sweeper):
         given_keys = {override.key_or_group for override in given}
         jobs = []
         self._check_zipped_keys(overrides)
-        if has_product(self.params, self._own_overrides(), given):
+        if has_product(self.params, self._own_overrides, given):
             jobs = _combine(overrides, self._zip_groups())
         else:
             self._require_effect(given)
@@ -106,7 +106,7 @@ class FcorunSweeper(Sweeper):
         line. Raises UserError as ``_combine``.
         """
         jobs = []
-        for own in self._own_overrides():
+        for own in self._own_overrides:
             inherited = [override for override in overrides if not _is_set_by(own, override)]
             fixed = [str(override.input_line) for override in inherited if not override.is_sweep_override()]
             lists = [o for o in inherited if o.is_sweep_override() and o.key_or_group in given_keys]
@@ -115,13 +115,14 @@ class FcorunSweeper(Sweeper):
             jobs += [[*fixed, *values] for values in _combine([*lists, *own], zipped)]
         return jobs
 
+    @cached_property
     def _own_overrides(self) -> list[list[Override]]:
-        """Return the overrides of each line of ``also``."""
+        """The overrides of each line of ``also``."""
         return [self.parser.parse_overrides(list(map(translate_names, split_overrides(line)))) for line in self.also]
 
     def _require_effect(self, given: list[Override]) -> None:
         """Raise UserError for an override of the command line whose key each line of ``also`` sets itself."""
-        lines = self._own_overrides()
+        lines = self._own_overrides
         experiment = next((f"experiment={o.value()}" for o in given if o.key_or_group == "experiment"), "")
         for override in given:
             if all(_is_set_by(own, override) for own in lines):
@@ -136,7 +137,7 @@ class FcorunSweeper(Sweeper):
 
     def _check_zipped_keys(self, overrides: list[Override]) -> None:
         """Raise UserError for a zipped key that has a list of values neither in ``overrides`` nor in ``also``."""
-        all_overrides = [*overrides, *itertools.chain(*self._own_overrides())]
+        all_overrides = [*overrides, *itertools.chain(*self._own_overrides)]
         listed = {override.get_key_element() for override in all_overrides if override.is_sweep_override()}
         _check_listed(itertools.chain(*self._zip_groups()), listed)
 

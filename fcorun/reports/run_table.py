@@ -370,6 +370,16 @@ class RunTable:
         status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
         done and measured, of these runs alone), runs (the positions of all its runs).
         """
+        if metric not in self._points_by_metric:
+            self._points_by_metric[metric] = self._fold_seeds(metric)
+        return self._points_by_metric[metric].copy()
+
+    @cached_property
+    def _points_by_metric(self) -> dict[str, DataFrame]:
+        """What ``fold_seeds`` has returned before: tables, notes and pictures ask for the same points."""
+        return {}
+
+    def _fold_seeds(self, metric: str) -> DataFrame:
         import pandas as pd
 
         keys = self._point_keys

@@ -1,5 +1,6 @@
 """The coefficients of linear models by feature, as trained and in the features' own units."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from jaxtyping import Float
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.contents import ENCODING
-from fcorun.base.records.formats import READ_ERRORS, columns_csv, csv_text, nifti_bytes, read_mask
+from fcorun.base.records.formats import READ_ERRORS, columns_csv, nifti_bytes, read_mask
 from fcorun.base.records.record import CLIENT_INTERCEPTS, Record
 from fcorun.base.trust import public_path
 from fcorun.data.datasets.dataset import FederatedData
@@ -153,7 +154,8 @@ class Coefficients:
 
     def to_csv(self) -> str:
         """Return the content of coefficients.csv: ``to_rows``, numbers with all their digits."""
-        return csv_text(dict(zip(COLUMNS, row, strict=True)) for row in self.to_rows())
+        columns = zip(*self.to_rows(), strict=True)
+        return columns_csv(dict(zip(COLUMNS, columns, strict=True)))
 
 
 def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | None = None) -> tuple[str, ...]:
@@ -163,7 +165,7 @@ def feature_names(names: Sequence[str], shape: Sequence[int], grid: VoxelGrid | 
     """
     if grid is not None and grid.n_voxels == np.prod(shape):
         return grid.names
-    return tuple(names) or tuple("x" + ",".join(map(str, index)) for index in np.ndindex(*shape))
+    return tuple(names) or tuple("x" + ",".join(map(str, index)) for index in itertools.product(*map(range, shape)))
 
 
 def name_intercepts(rows: Sequence[Mapping[str, Any]]) -> list[str]:

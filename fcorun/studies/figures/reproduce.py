@@ -153,10 +153,11 @@ def reproduce(
     Raises:
         UserError: the figure does not exist, or its runs cannot be made.
     """
-    figure, _ = load_figure(name, _select_own(overrides))
+    figure, config = load_figure(name, _select_own(overrides))
     fast_overrides = figure.fast if fast else []
     arguments = [f"experiment={name}", *fast_overrides, *overrides]
-    figure, config = load_figure(name, _select_own(arguments))
+    if fast:
+        figure, config = load_figure(name, _select_own(arguments))
     data = build_plugin("data", config["data"])
     if not config["dry_run"]:
         data.fetch()
