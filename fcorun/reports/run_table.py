@@ -376,7 +376,7 @@ class RunTable:
 
     @cached_property
     def _points_by_metric(self) -> dict[str, DataFrame]:
-        """What ``fold_seeds`` has returned before: tables, notes and pictures ask for the same points."""
+        """The points of ``fold_seeds`` by metric: tables, notes and pictures ask for the same ones."""
         return {}
 
     def _fold_seeds(self, metric: str) -> DataFrame:
