@@ -33,6 +33,7 @@ from fcorun.experiment.configuration.compose import override_key
 from fcorun.experiment.configuration.search_path import find_choices, header_comment, packaged_config_dir, read_yaml
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
+from fcorun.methods.clocks.clock import NoClock
 from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.run_table import (
@@ -469,13 +470,42 @@ def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[Pre
     settings = [experiment.settings for experiment in experiments]
     check_gap_metrics(figure, settings)
     check_drawn_functions(figure, settings)
+    check_axes(figure, experiments)
     for experiment in experiments:
-        counted = {*get_args(CurveAxis), *experiment.metrics}
-        for axis in () if isinstance(experiment.algo, Baseline) else set(figure.x) - counted:
-            raise UserError(f"figure.x={axis}: algo={experiment.names['algo']} does not count it: leave the axis or "
-                            "the algorithm out")  # fmt: skip
+        check_printed(figure, experiment)
+        if figure.seeds and figure.seeded == "data" and not hasattr(experiment.data, "seed"):
+            raise UserError(f"figure.seeded=data draws other data by data.seed, which data={experiment.names['data']} "
+                            "does not have: give seeded: seed, or call the field of a class of your own seed"
+                            )  # fmt: skip
     for experiment in {experiment.fingerprint: experiment for experiment in experiments}.values():
         check_accuracy(figure, experiment)
+
+
+def check_axes(figure: Figure, experiments: Sequence[PreparedExperiment]) -> None:
+    """Raise UserError for an axis that an algorithm does not count, and a place of a claim that none counts."""
+    counted_by_some: set[str] = {"largest"}
+    for experiment in experiments:
+        counted = {*get_args(CurveAxis), *experiment.metrics}
+        if isinstance(experiment.clock, NoClock):
+            counted.remove("simulated_seconds")
+        counted_by_some |= counted
+        for axis in () if isinstance(experiment.algo, Baseline) else set(figure.x) - counted:
+            advice = ", or give it a clock" if axis == "simulated_seconds" else ""
+            raise UserError(f"figure.x={axis}: algo={experiment.names['algo']} does not count it: leave the axis or "
+                            f"the algorithm out{advice}")  # fmt: skip
+    for claim in figure.claims:
+        for place in set(claim.at if isinstance(claim.at, dict) else ()) - counted_by_some:
+            raise UserError(f"figure.claims.at={place}: no run counts it: give the runs a clock, or claim at another "
+                            "place, such as bytes")  # fmt: skip
+
+
+def check_printed(figure: Figure, experiment: PreparedExperiment) -> None:
+    """Raise UserError if the figure names printed rates of an algorithm that has not both."""
+    algo = experiment.names["algo"]
+    for key in claims.RATE_KEYS if algo in (figure.printed or {}) else ():
+        if getattr(experiment.algo, key, None) is None:
+            raise UserError(f"figure.printed.{algo} is [{', '.join(claims.RATE_KEYS)}], and algo={algo} has no {key}: "
+                            "leave it out")  # fmt: skip
 
 
 def check_gap_metrics(figure: Figure, settings: Sequence[Settings]) -> None:

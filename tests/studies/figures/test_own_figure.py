@@ -111,6 +111,29 @@ def test_a_figure_is_checked_as_it_will_run(text, panel, given, monkeypatch):
         reproduce("own", Path("here"), run_sweep_command, overrides=given)
 
 
+LINES = """
+from dataclasses import dataclass
+from fcorun import Dataset
+
+@dataclass(frozen=True)
+class Lines(Dataset):
+    draw: int = 0
+
+    def load(self):
+        raise AssertionError("nothing is loaded")
+"""
+
+
+def test_seeds_of_data_that_have_none_are_refused(user_module, monkeypatch):
+    monkeypatch.setattr("fcorun.interface.cli.hydra_app.run_points", start_sweep)
+    user_module("lines", LINES)
+    write("data/lines.yaml", "data: {class: lines.Lines, name: lines}\n")
+    seeds = "figure: {title: Mine, seeds: [1, 2], seeded: data}"
+    write("experiment/own.yaml", f"defaults: [override /data: lines]\nalgo: {{client_lr: 0.1}}\n{seeds}\n")
+    with use_config_dir("myconf"), fails("figure.seeded=data", "data=lines does not have: give seeded: seed"):
+        reproduce("own", Path("here"), run_sweep_command)
+
+
 @pytest.mark.parametrize("given", ["precision=float32", "precision=float32,float64"])
 def test_no_override_types_a_check_of_a_figure_away(given, monkeypatch):
     monkeypatch.setattr("fcorun.interface.cli.hydra_app.run_points", start_sweep)
@@ -259,6 +282,13 @@ WRONG = [
      ["figure.printed=one_client is no", "densest client, feddualavg, mean of the clients"]),
     ("figure: {title: a, panels: [val_los]}\n", True, ["figure.panels=val_los is not a metric", "'val_loss'"]),
     ("figure: {title: a, printed: {fedavg: [0.1]}}\n", True, ["figure.printed.fedavg=[0.1] must be [client_lr"]),
+    ("defaults: [override /algo: fedgd]\nclients_per_round: null\n"
+     "figure: {title: a, printed: {fedgd: [0.1, 1]}}\n", True,
+     ["figure.printed.fedgd is [client_lr, server_lr], and algo=fedgd has no client_lr"]),
+    ("figure: {title: a, x: [rounds, simulated_seconds]}\n", True,
+     ["figure.x=simulated_seconds: algo=feddualavg does not count it", "give it a clock"]),
+    ("figure: {title: a, claims: [{says: so, algo: feddualavg, metric: val_loss, above: [1], "
+     "at: {simulated_seconds: 3}}]}\n", True, ["figure.claims.at=simulated_seconds: no run counts it"]),
 ]  # fmt: skip
 
 
