@@ -96,7 +96,7 @@ RULES = {
     "held-out level": Rule(
         {"x": ICU, "s": np.where(IN_HALF, "validation", "train")},
         ("data.split=s", "data.validation=null"),
-        lambda table: "icu" in table.held_out_levels("x", table.masks[1]),
+        lambda table: "icu" not in table.merge_few_levels(table.code_levels("x"))[table.masks[1]],
     ),
     "value": Rule({"x": CELL.astype(int)}, (), lambda table: "x" in table.constant),
     "class": Rule({"x": np.where(CELL, "yes", "no")}, BINARY),

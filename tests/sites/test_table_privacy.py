@@ -520,6 +520,24 @@ def test_a_site_without_rows_of_a_class_is_warned_about():
     assert route.data["bern"].train.y.tolist() == [0] * 78
 
 
+@pytest.mark.parametrize("has_gaps", [False, True])
+def test_two_losses_tell_no_row_by_a_level_that_few_held_out_rows_have(has_gaps):
+    """One validation row has a level that training rows have, too, or that fills gaps: no feature is its own."""
+    table = frames()["bern"]
+    options = options_of(only=["age", "ward"], validation=0.3, missing="mean")
+    training, held_out, _ = read_site_table(options, save({"bern": table})["bern"], Policy()).masks
+    table["ward"] = np.where(np.arange(len(table)) % 2, "icu", "surgery")
+    table.loc[np.flatnonzero(training)[:40], "ward"] = "eye"  # the most frequent level of training rows fills gaps
+    table.loc[np.flatnonzero(training)[40:44], "ward"] = None
+    table.loc[np.flatnonzero(held_out)[0], "ward"] = None if has_gaps else "eye"
+    sites = save({"bern": table})
+    agreement = agree(options, describe(options, sites)).agreement
+    x = encode_table(read_site_table(options, sites["bern"], Policy()), agreement).x
+    levels = x[held_out][:, [name.startswith("ward=") for name in agreement.feature_names]]
+    assert set(levels.sum(axis=0)) <= {0.0, *range(Policy().min_cell, held_out.sum() + 1)}
+    assert (levels.sum(axis=1) == 1).all()
+
+
 def test_a_level_that_few_held_out_rows_have_and_no_training_row_has_no_feature():
     table = frames()["bern"]
     sites = save({"bern": table})

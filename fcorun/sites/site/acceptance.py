@@ -67,7 +67,15 @@ def describe_site(site: Site) -> list[str]:
         if rare:
             rows = table.describe_rows(training & np.isin(codes, OTHER), " rows")
             levels.append(f"other ({rows} of {len(rare)} rare levels)")
-        lines.append(f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}")
+        line = f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}"
+        is_merged = table.merge_few_levels(codes) != codes
+        for split, mask in zip(SPLITS[1:], table.masks[1:], strict=True):
+            if n := int((mask & is_merged).sum()):
+                line += (
+                    f"; {n} {split} {'rows, of levels' if n > 1 else 'row, of a level'} that few of these rows have, "
+                )
+                line += f"{'take' if n > 1 else 'takes'} their most frequent level"
+        lines.append(line)
     quantity = table.options.target_task.find_quantity(table.rows.y[training])
     if quantity is not None and len(quantity):
         low, middle, high = np.quantile(quantity, [0, 0.5, 1])

@@ -15,7 +15,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client
-from fcorun.data.tables.cells import coerce_numbers
+from fcorun.data.tables.cells import coerce_numbers, is_missing
 from fcorun.data.tables.columns import Column, LevelColumn, SplineColumn
 from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
@@ -347,11 +347,13 @@ def encode_table(table: SiteTable, agreement: Agreement, encoding: Encoding | No
     check_agreement(table, agreement)
     encoding = agreement.encoding if encoding is None else encoding
     frame = table.rows.frame.copy()
-    for name in [column.name for column in agreement.encoding.columns if column.has_levels]:
-        names = table.code_levels(name)
-        for mask in table.masks[1:]:
-            names[mask & np.isin(names, list(table.held_out_levels(name, mask)))] = OTHER
-        frame[name] = names
+    for column in [column for column in encoding.columns if column.has_levels]:
+        levels = table.code_levels(column.name)
+        filled = levels.copy()
+        if not column.indicator:  # gaps count as their fill
+            filled[is_missing(frame[column.name])] = column.fill
+        merged = table.merge_few_levels(filled)
+        frame[column.name] = np.where(merged == filled, levels, merged)
     clients = [name for name in agreement.clients if name in table.clients]
     index = np.array([clients.index(name) for name in table.clients])[table.client_rows.client_index]
     warnings: list[str] = []

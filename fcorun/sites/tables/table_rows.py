@@ -152,15 +152,25 @@ class SiteTable:
                 rare.append(level)
         return set(rare)
 
-    def held_out_levels(self, name: str, mask: np.ndarray) -> set[str]:
-        """Return the levels of a column that only few rows of a held-out split have, and no training row.
+    def merge_few_levels(self, levels: np.ndarray) -> np.ndarray:
+        """Return levels of all rows, (N,): held-out rows of a level that few of them have take their most frequent one.
 
-        Few are fewer patients than ``policy.min_cell`` among the rows in the mask of the split.
+        Few are fewer patients than ``policy.min_cell``, whose rows two losses would tell, at models that differ in the
+        level. Losses are sums over a split, or over its clients with training rows, which have personal models. None is
+        a gap.
         """
-        levels = to_level_names(self.columns[name])
-        unknown = self._count_levels(name, mask).keys() - self.level_counts.get(name, Counter()).keys()
-        least = self.policy.min_cell
-        return {level for level in unknown if self.patients.count(mask & (levels == level)) < least}
+        import pandas as pd
+
+        merged = levels.copy()
+        code, names = pd.factorize(levels, sort=True)
+        is_trained = (self.n_rows[:, 0] > 0)[self.client_rows.client_index]
+        for in_split in self.masks[1:]:
+            for rows in (in_split & is_trained, in_split & ~is_trained):
+                counts = self.patients.count_parts(np.where(rows, code, -1), len(names))
+                few = np.flatnonzero(are_few(counts, self.policy.min_cell))
+                if len(few):
+                    merged[rows & np.isin(code, few)] = names[counts.argmax()]
+        return merged
 
     def coded_levels(self, name: str) -> set[str]:
         """Return the levels of a column after its rare levels became ``OTHER``; none of a column without a value."""
