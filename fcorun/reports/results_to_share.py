@@ -73,9 +73,10 @@ def find_results(root: Path) -> dict[Path, str]:
 def describe_few(folders: Sequence[Path], records: Sequence[Record]) -> str:
     """Return a sentence that names what few rows make up on the page of some folders with records; "" for nothing.
 
-    A page of several records has the numbers of none of their clients.
+    A page of several records has a table of them.
     """
-    names = name_few([*folders, *(record.folder for record in records if len(records) == 1)])
+    runs = [record.folder for record in records]
+    names = name_few([*folders, *runs]) if len(runs) == 1 else name_few(folders, in_table=runs)
     if not names:
         return ""
     return (

@@ -224,9 +224,19 @@ def _simulates(data: dict[str, Any]) -> bool:
     return str(data.get("class", "")).startswith("fcorun.") and not data.keys() & {"path", "root", "target"}
 
 
-def name_few(folders: Iterable[Path]) -> str:
-    """Return the clients, folds, columns and levels in some folders that have few rows; "" without any."""
+def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
+    """Return the clients, folds, columns and levels in some folders that have few rows; "" without any.
+
+    Of runs ``in_table``, totals are shown, and metrics over clients.
+    """
     few = []
+    for folder in in_table:
+        try:
+            by_client = any(map(summarizes_clients, SUMMARY.read(folder).get("final", {})))
+            if not is_simulated([folder]):
+                few += [name or "all clients" for _, name in _find_small(folder) if by_client or not name]
+        except UserError:
+            continue
     for folder in folders:
         try:
             few += [name or "all clients" for _, name in _find_small(folder)]

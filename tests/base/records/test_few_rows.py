@@ -107,6 +107,22 @@ def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp
     assert "62.8" not in json.dumps(shown)
 
 
+@pytest.mark.parametrize(
+    ("data", "final", "named"),
+    [
+        ("{class: fcorun.Table, path: rows.csv}", {"val_loss": 62.8}, "all clients"),
+        ("{class: fcorun.Table, path: rows.csv}", {"val_loss_worst_tenth": 62.8}, "all clients, a"),
+        ("{class: fcorun.Lasso}", {"val_loss": 62.8}, ""),
+    ],
+)
+def test_a_page_of_several_runs_names_few_rows_in_all(data, final, named, tmp_path):
+    """A table of runs has their totals, and numbers of clients in metrics over clients alone."""
+    (tmp_path / "config.yaml").write_text(f"data: {data}\n")
+    outcome = [{"set": rows, "client": client, "rows": FEW} for rows, client in (("validation", ""), ("train", "a"))]
+    (tmp_path / "summary.json").write_text(json.dumps({"final": final, "data": {"outcome": outcome}}))
+    assert name_few([], in_table=[tmp_path]) == named
+
+
 def test_a_table_over_clients_takes_its_picture_along(tmp_path):
     write_tables(tmp_path, FEW)
     for name in ("lasso_metrics", "table"):
