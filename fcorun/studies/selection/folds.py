@@ -394,14 +394,20 @@ def check_fold_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], me
         )
 
 
-def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks]) -> None:
+def check_outer_folds(data: FederatedData, outer: Mapping[str, SubsetMasks], by: str = "rows") -> None:
     """Raise UserError if an outer fold of two classes holds out one of them only, so that its score says little."""
-    if len(data.classes) == 2:
-        for name, label in _list_one_class_folds(data, outer).items():
-            cure = suggest_folds(True) if data.train.fold is not None else "give fewer outer_folds"
-            raise UserError(
-                f"{name} holds out '{label}' only, so that its score says nothing of the other class: {cure}"
-            )
+    if len(data.classes) != 2:
+        return
+    n_clients = len(data.client_names)
+    for name, label in _list_one_class_folds(data, outer).items():
+        is_of_one = f"holds out '{label}' only, so that its score says nothing of the other class"
+        if by == "clients" and len(outer) == n_clients:  # no number of folds helps
+            (held_out,) = (fold.validation for key, fold in outer.items() if describe_subset(key) == name)
+            client = data.client_names[int(data.train.sum_by_client(held_out.astype(int)).argmax())]
+            cure = ": join the client with another, or leave it out" if n_clients > 3 else ""  # three clients it takes
+            raise UserError(f"the fold of client '{client}' {is_of_one}{cure}")
+        cure = suggest_folds(True) if data.train.fold is not None else "give fewer outer_folds"
+        raise UserError(f"{name} {is_of_one}: {cure}")
 
 
 def warn_about_classes(data: FederatedData, folds: Mapping[str, SubsetMasks], metric: str, best: float) -> list[str]:

@@ -210,7 +210,7 @@ def plan_selection(
         nested_folds = draw_nested_folds(data, options.outer_folds, n_folds, **weighing)
         subsets |= nested_folds.subsets
         row_arrays += [nested_folds.fold, nested_folds.inner_fold]
-        check_outer_folds(data, nested_folds.outer_subsets)
+        check_outer_folds(data, nested_folds.outer_subsets, options.by)
     check_subsets(experiment, data, subsets, options.by)
     held_out_clients = None
     if options.by == "clients":

@@ -166,6 +166,9 @@ def test_outer_folds_that_cannot_be_judged_are_refused():
     data = data_of(y=(np.arange(60) < 12).astype(int))  # of client a alone
     with fails("outer fold 1 holds out", "only", "give fewer outer_folds"):
         check_outer_folds(data, draw(data, 4, 3, by="clients").outer_subsets)
+    n_clients = len(data.client_names)
+    with fails("the fold of client", "join the client with another"):  # no number of folds would help
+        check_outer_folds(data, draw(data, n_clients, 3, by="clients").outer_subsets, "clients")
     outer_subsets = draw(data, 4, 3, by="clients").outer_subsets
     (warning, of_accuracy) = warn_about_classes(data, outer_subsets, "val_accuracy", 0.9512)
     assert warning.startswith("outer fold 1, outer fold 2, outer fold 3 and 1 more: the rows held out are of one class")
