@@ -67,8 +67,10 @@ def test_a_run_of_few_validation_rows_is_sent_when_it_is_complete(n, group, is_s
     monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
     job = MagicMock()
     job.run_folder.path = tmp_path
+    data = MagicMock()
+    data.validation = SimpleNamespace(n_rows=n, group=group)
     tracked = TrackedRuns(Watcher())
-    tracked.on_start(job, SimpleNamespace(validation=SimpleNamespace(n_rows=n, group=group)), 0)
+    tracked.on_start(job, data, 0)
     tracked.on_evaluation(job, {"round": 0, "val_loss": 62.8})
     assert job.experiment.tracker.on_evaluation.called == is_sent
 
