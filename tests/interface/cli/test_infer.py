@@ -48,6 +48,19 @@ def test_files_are_opened_that_the_command_line_names(record, call, monkeypatch,
 
 
 @pytest.mark.slow
+def test_classes_are_imported_from_the_folder_that_the_user_trusts(record, call, tmp_path):
+    config = yaml.safe_load((record / "config.yaml").read_text())
+    config["algo"]["class"] = "own_newton.Own"
+    shutil.copytree(record, tmp_path / "own")
+    (tmp_path / "own/config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/own_newton.py").write_text("from fcorun import Newton\n\n\nclass Own(Newton):\n    pass\n")
+    code, _, err = call("infer", tmp_path / "own", path_of(record))
+    assert (code, "algo.class=own_newton.Own is not imported" in err, "--trust DIR" in err) == (2, True, True)
+    assert call("infer", tmp_path / "own", path_of(record), "--trust", tmp_path / "code")[0] == 0
+
+
+@pytest.mark.slow
 def test_a_record_gets_a_table_and_a_forest_plot(record, call):
     code, out, err = call("infer", record, path_of(record))
     assert (code, err) == (0, "")

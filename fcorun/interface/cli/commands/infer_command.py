@@ -8,12 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.config import SECTIONS, Settings, field_marks
+from fcorun.base.config import SECTIONS, Settings, field_marks, import_classes
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate
 from fcorun.interface.cli.commands.common_command import CommandParser, warn_of_formulas
-from fcorun.interface.cli.commands.predict_command import find_record
+from fcorun.interface.cli.commands.predict_command import TRUST_HELP, find_record
 from fcorun.interface.cli.commands.study_command import split_options
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.results.inference.methods import CLIENT_ESTIMATES_FILE, INTERVALS_FILE
@@ -42,8 +42,11 @@ def run(argv: Sequence[str]) -> int:
         help="the folder of a run that is done, of a selection or of a stability selection",
     )
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
+    parser.add_argument("--trust", metavar="DIR", help=TRUST_HELP)
     arguments = parser.parse_args(argv)
     record = find_record(arguments.record)
+    if arguments.trust is not None:
+        import_classes(record.config, arguments.trust)
     from fcorun.base.system.machine import set_up_jax
 
     set_up_jax()

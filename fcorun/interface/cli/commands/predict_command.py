@@ -28,6 +28,7 @@ _OPTIONS_HELP = (
     "the keys by which NEW is read, if not as the record's file: data.na=[-9] data.encoding=latin-1 data.sheet=NAME; "
     "data.triples=FILE: their features"
 )
+TRUST_HELP = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
 _UNKNOWN_CODES = "codes of missing values, such as -9, are read as numbers: give data.na=[-9] if the rows have some"
 
 
@@ -49,8 +50,7 @@ def run(argv: Sequence[str]) -> int:
         "--at", type=float, metavar="TIME", help="add the probability of no event up to TIME, of objective=cox"
     )
     parser.add_argument("--baseline", metavar="CLIENT", help=BASELINE_HELP)
-    trust_help = "import classes that the record names, and that are neither fcorun's nor your own, from DIR"
-    parser.add_argument("--trust", metavar="DIR", help=trust_help)
+    parser.add_argument("--trust", metavar="DIR", help=TRUST_HELP)
     parser.add_output_options("write the predictions (.csv, .parquet)")
     arguments = parser.parse_intermixed_args(argv)
     given = read_data_keys(arguments.options, ("triples", *READING_OPTIONS), _OPTIONS_HELP)
