@@ -260,9 +260,7 @@ def load_warm_start(folder: str) -> WarmStart:
             digest.update(name.encode() + value.tobytes())
         about = record.summary["data"]  # what is compared with the data of a run
         _ = about["classes"], about["feature_names"]
-        standardized = about.get("standardized")
-        if standardized and standardized["by"] == "pooled":
-            Scaling.from_dict(standardized)
+        Scaling.from_pooled(about.get("standardized"))
     except (OSError, EOFError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise UserError(f"`start={folder}` has lost its solution.npz or summary.json, or they are damaged: give "
                         "another record") from error  # fmt: skip

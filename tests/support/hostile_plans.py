@@ -12,7 +12,7 @@ from helpers import composed
 from fcorun.base.errors import UserError
 from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.prepare import prepare
-from fcorun.results.models.inference_problem import InferenceOptions, feature_scaling
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions
@@ -150,7 +150,7 @@ def list_vectors(heard: list, site: Site) -> np.ndarray:
     if site._data is None:  # refused before the sites agreed
         return np.zeros((0, D))
     n_features = site.own_data.train.x.shape[1]
-    scaling = feature_scaling(site.own_data)
+    scaling = site.own_data.features.scaling
     vectors = [np.zeros((0, D))]
     for _, asked, answered in heard:
         for name, values in answered.items():

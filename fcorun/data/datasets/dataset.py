@@ -64,6 +64,11 @@ class Features:
     first_index: int | None = None
 
     @property
+    def scaling(self) -> Scaling | None:
+        """The standardization by all training rows, or None."""
+        return Scaling.from_pooled(self.standardized)
+
+    @property
     def display_names(self) -> tuple[str, ...]:
         """The names of the features in pictures: their labels where a file of labels has any, else ``names``."""
         if self.encoding is None or not self.labels:

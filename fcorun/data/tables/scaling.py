@@ -61,6 +61,11 @@ class Scaling:
         return cls(mean, reciprocal_or_zero(deviation), deviation, values.get("centred", True))
 
     @classmethod
+    def from_pooled(cls, standardized: Mapping[str, Any] | None) -> "Scaling | None":
+        """Return the scaling by all training rows of features that were standardized so; else None."""
+        return cls.from_dict(standardized) if standardized and standardized.get("by") == "pooled" else None
+
+    @classmethod
     def from_record(cls, folder: str) -> tuple["Scaling", tuple[str, ...]]:
         """Return the scaling of a record and the names of its features. Raises UserError for a record without one."""
         try:

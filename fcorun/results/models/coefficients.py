@@ -250,7 +250,7 @@ def build_coefficients(
         bias=bias,
         cuts=cuts,
         intercept_clients=intercept_clients,
-        scaling=Scaling.from_dict(standardized) if standardized.get("by") == "pooled" else None,
+        scaling=Scaling.from_pooled(standardized),
         scale=float(data_summary.get("scale", 1.0)),
         cutoff_factors=None if factors is None or not len(factors) else np.asarray(factors, float),
         has_source_units=has_source_units and standardized.get("by") in (None, "pooled"),

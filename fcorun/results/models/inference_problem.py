@@ -16,7 +16,6 @@ from fcorun.base.records.record import CLIENT_INTERCEPTS, Record, is_refit_of_ad
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.in_memory import InMemoryTable
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.scaling import Scaling
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import resolve_strength
@@ -218,7 +217,7 @@ def choose_parameters(
     """
     described = problem.data.features
     n_features = problem.n_features
-    scaling = feature_scaling(problem.data)
+    scaling = problem.data.features.scaling
     mean = np.zeros(n_features)
     factor = np.ones(n_features)
     if scaling is not None:
@@ -255,12 +254,6 @@ def choose_parameters(
     stays[[*references.values()]] = False
     numbers = np.flatnonzero(stays)
     return KeptParameters(numbers, full_map[numbers], references)
-
-
-def feature_scaling(data: FederatedData) -> Scaling | None:
-    """Return the standardization by all training rows, or None."""
-    standardized = data.features.standardized
-    return Scaling.from_dict(standardized) if standardized and standardized["by"] == "pooled" else None
 
 
 def load_inference_problem(record: Record, data: Dataset | None = None) -> InferenceProblem:

@@ -35,7 +35,6 @@ from fcorun.results.models.client_intercepts import (
 )
 from fcorun.results.models.coefficients import find_ratio_name
 from fcorun.results.models.inference import MIN_COUNT, Inference, least_clusters
-from fcorun.results.models.inference_problem import feature_scaling
 from fcorun.results.models.intercept_test import warn_of_client_differences
 from fcorun.results.models.multiple_imputation import explain_no_imputation
 
@@ -163,7 +162,7 @@ def build_table(inference: Inference) -> InferenceTable:
             is_tested[terms[0]] &= np.isfinite(p_values[terms[0]])
             joint_tests[parameters.numbers[terms]] = _describe_joint_test(inference, curve, names, terms, p_values)
     p_holm[is_tested] = adjust_by_holm(p_values[is_tested])
-    trained_intercept_is_centred = feature_scaling(problem.data) is not None
+    trained_intercept_is_centred = problem.data.features.scaling is not None
     has_standardized = (is_feature | trained_intercept_is_centred) & (deviation > 0)
     leads_back = not described.standardized or trained_intercept_is_centred  # by one change of units, to the source's
     has_units = np.full(len(is_feature), problem.experiment.data.units and leads_back)
@@ -227,7 +226,7 @@ def _unit_map(inference: Inference) -> tuple[np.ndarray, np.ndarray]:
     problem = inference.problem
     parameter_numbers = inference.parameters.numbers
     features = parameter_numbers[parameter_numbers < problem.n_features]
-    scaling = feature_scaling(problem.data)
+    scaling = problem.data.features.scaling
     scale = problem.data.features.scale
     to_units = np.eye(len(parameter_numbers))
     positions = np.arange(len(features))

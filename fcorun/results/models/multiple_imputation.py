@@ -14,7 +14,7 @@ from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.scaling import reciprocal_or_zero
 from fcorun.methods.objectives.log_link import Gamma, Poisson
 from fcorun.results.inference.sums import ModelRows
-from fcorun.results.models.inference_problem import InferenceProblem, feature_scaling
+from fcorun.results.models.inference_problem import InferenceProblem
 
 _MAX_LEVELS = 10  # of a column of text with gaps
 _MAX_CLIENTS = 50  # with an intercept of their own in each model
@@ -64,7 +64,7 @@ class GapModel:
 
     def draw(self, imputations: int, seed: int) -> Iterator[ModelRows]:
         """Yield the rows with the gaps filled by each of ``imputations`` draws, which depend on the seed alone."""
-        scaling = feature_scaling(self.problem.data)
+        scaling = self.problem.data.features.scaling
         for k in range(imputations):
             rng = random_stream(seed, "infer", "imputation", k)
             with threadpool_limits(1):  # with several threads, products of so few columns take three times as long
@@ -98,7 +98,7 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
         raise UserError(f"{option}: no column of the record has gaps in its training rows that the record has filled: "
                         "leave it out")  # fmt: skip
     x = problem.rows.x[:, : problem.n_features].copy()
-    scaling = feature_scaling(problem.data)
+    scaling = problem.data.features.scaling
     if scaling is not None:
         x = x * scaling.deviation + scaling.mean
     is_number = np.array([column.has_numbers for column in encoding.columns for _ in column.features])

@@ -29,7 +29,7 @@ from fcorun.results.inference.sums import (
     sum_derivatives,
     sum_moments,
 )
-from fcorun.results.models.inference_problem import feature_scaling, make_model_rows
+from fcorun.results.models.inference_problem import make_model_rows
 from fcorun.sites.plan.messages.interval_messages import name_group_counts
 from fcorun.sites.plan.patients import Patients, add_by_patient, are_few, effective_numbers
 from fcorun.sites.plan.plan import Plan
@@ -94,7 +94,7 @@ class IntervalSums:
             has_gap = table.masks[0] & is_missing(table.columns[column.name])
             if not plan.is_masked and table.patients.unweighted.count(has_gap) < policy.min_cell:
                 gaps[j] = 0
-        scaling = feature_scaling(data)
+        scaling = data.features.scaling
         zero = np.zeros(data.train.x.shape[1])
         one = np.ones(data.train.x.shape[1])
         if scaling is not None:

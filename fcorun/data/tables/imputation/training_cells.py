@@ -104,9 +104,7 @@ class TrainingCells:
         changed = [column for column in self.columns if fits[column.name] != self.fits.get(column.name)]
         if not changed:
             return x
-        scaling = None
-        if standardized and standardized["by"] == "pooled":
-            scaling = Scaling.from_dict(standardized)
+        scaling = Scaling.from_pooled(standardized)
         x = x.copy()
         for column in changed:
             features = column.encode_by_part(self.cells[column.name], fits[column.name])
