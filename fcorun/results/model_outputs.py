@@ -102,8 +102,10 @@ def _transform(objective: Objective, name: str, prediction: np.ndarray) -> np.nd
     if not hasattr(objective, name):
         return None
     with jax.enable_x64(True):
-        padded = jax.device_put(_pad(np.asarray(prediction, float)))
-        return np.asarray(getattr(objective, name)(padded), float)[: len(prediction)]
+        rows = np.asarray(prediction, float)
+        if rows.ndim == 1:  # many classes would take memory
+            rows = _pad(rows)
+        return np.asarray(getattr(objective, name)(jax.device_put(rows)), float)[: len(prediction)]
 
 
 def _pad(rows: np.ndarray) -> np.ndarray:
