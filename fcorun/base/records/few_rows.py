@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from fcorun.base.picture_style import FORMATS
 from fcorun.base.records import tables
 from fcorun.base.records.contents import CONFIG, SUMMARY
 from fcorun.base.records.formats import csv_text, read_text, read_yaml
-from fcorun.base.records.record import PAGE_FILES, Record
+from fcorun.base.records.record import PAGE_FILES
 from fcorun.base.records.single_patients import PATIENT_FILES, change_texts
 
 LEAST_ROWS = 5  # or groups, of which numbers are sent
@@ -246,21 +245,6 @@ def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
         except UserError:  # a damaged table, which is told where it is shown
             continue
     return abbreviate([*dict.fromkeys(few)], _SHOWN)
-
-
-def compare_totals(records: Iterable[Record]) -> str:
-    """Return a sentence on two runs with one target whose numbers of rows differ by few; "" for none."""
-    totals: dict[str, set[int]] = {}
-    for record in records:
-        outcome = record.summary.get("data", {}).get("outcome") or []
-        n = sum(line["rows"] for line in outcome if not line["client"])  # of all sets
-        totals.setdefault(str(record.flat_config.get("data.target")), set()).add(n)
-    for target, numbers in totals.items():
-        for less, more in pairwise(sorted(numbers)):
-            if more - less < LEAST_ROWS:
-                rows = f"{less:,} and {more:,} rows of '{target}'"
-                return f"the totals of runs on {rows} may tell the rows between them: send one of them"
-    return ""
 
 
 def _find_small(folder: Path) -> list[tuple[str, str]]:

@@ -7,9 +7,8 @@ import json
 import pytest
 
 from fcorun.base.errors import UserError
-from fcorun.base.records.few_rows import LEAST_ROWS, FewRows, compare_totals, name_few
+from fcorun.base.records.few_rows import LEAST_ROWS, FewRows, name_few
 from fcorun.base.records.formats import csv_text
-from fcorun.base.records.record import Record
 
 FEW = LEAST_ROWS - 1
 
@@ -122,19 +121,6 @@ def test_a_page_of_several_runs_names_few_rows_in_all(data, final, named, tmp_pa
     outcome = [{"set": rows, "client": client, "rows": FEW} for rows, client in (("validation", ""), ("train", "a"))]
     (tmp_path / "summary.json").write_text(json.dumps({"final": final, "data": {"outcome": outcome}}))
     assert name_few([], in_table=[tmp_path]) == named
-
-
-@pytest.mark.parametrize(("n", "is_named"), [(59, True), (60, False), (55, False)])
-def test_runs_whose_rows_differ_by_few_are_named(n, is_named, tmp_path):
-    records = []
-    for number in (60, n):
-        records.append(Record(tmp_path / str(len(records))))
-        records[-1].folder.mkdir()
-        outcome = [{"set": "train", "client": client, "rows": number} for client in ("", "a")]
-        (records[-1].folder / "summary.json").write_text(json.dumps({"data": {"outcome": outcome}}))
-        config = "data: {name: table, target: stay}\nalgo: {name: gd}\nreg: {name: l1}\n"
-        (records[-1].folder / "config.yaml").write_text(config)
-    assert ("59 and 60 rows of 'stay'" in compare_totals(records)) == is_named
 
 
 def test_a_table_over_clients_takes_its_picture_along(tmp_path):

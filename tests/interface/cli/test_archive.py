@@ -288,6 +288,17 @@ def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call, m
     assert "Left out of what was sent" in Path("unpacked/report.html").read_text()
 
 
+@pytest.mark.parametrize("option", [(), ("--predictions",)])
+def test_runs_that_have_not_ended_are_archived_with_the_others(call, option):
+    for status in ("done", "failed", "running"):
+        fake_record(f"study/{status}", status=status)
+    code, printed, errors = call("archive", "study", "a.zip", *option)
+    assert (code, errors) == (0, "")
+    assert "results: 3" in printed
+    archived = contents_of(Path("a.zip"))
+    assert {"done/summary.json", "failed/status.json", "running/status.json"} <= archived.keys()
+
+
 @pytest.mark.parametrize("command", ["archive", "publish"])
 def test_nothing_is_replaced_and_bad_input_is_one_sentence(call, command):
     fake_record("study/run")

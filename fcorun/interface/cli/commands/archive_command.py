@@ -9,7 +9,7 @@ from fcorun.base.errors import UserError
 from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
-from fcorun.base.records.few_rows import LEAST_ROWS, FewRows, compare_totals
+from fcorun.base.records.few_rows import LEAST_ROWS, FewRows
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
 from fcorun.base.records.record import (
     PAGE_FILES,
@@ -73,8 +73,7 @@ def run(argv: Sequence[str]) -> int:
         raise UserError(f"{out} must end in .zip: give {out}.zip")
     check_new(out)
     results = find_results(arguments.folder)
-    records = load_records(arguments.folder)
-    for record in records:
+    for record in load_records(arguments.folder):
         record.check()
     for folder in find_studies([arguments.folder]):
         check_study(folder)
@@ -99,10 +98,7 @@ def run(argv: Sequence[str]) -> int:
             "and groups"
         )
     size = out.stat().st_size / 1e6
-    terminal = Terminal()
-    terminal.print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
-    if close_totals := compare_totals(records):
-        terminal.print(close_totals)
+    Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
     return 0
 
 
