@@ -19,6 +19,7 @@ from fcorun.sites.site.acceptance import accept, open_site
 from fcorun.sites.tables.ledger import Ledger, describe_differences
 from fcorun.sites.tables.ledger_entry import LedgerEntry
 from fcorun.sites.tables.ledger_rows import ReleasedSet, make_tokens
+from fcorun.sites.tables.plan_in_ledger import PlanInLedger
 from fcorun.sites.transport.messages import OwnerError
 
 __all__ = ["fcorun"]  # a fixture
@@ -210,10 +211,10 @@ def test_equal_rows_of_two_splits_are_interchangeable(table):
     ledger, columns = Ledger(Path("ledger")), {"age": pd.Series(np.ones(400))}
     for k, row_labels in enumerate(labels):
         entry = LedgerEntry(f"{k}" * 64, "t", "2026-11-02", "/site", f"{k}.csv", f"{k}", sets, row_labels)
-        ledger.enter(entry, columns, {}, Policy(), 1.0)
+        PlanInLedger(ledger, entry, columns, {}, Policy(), 1.0).enter()
     moved = LedgerEntry("2" * 64, "t", "2026-11-02", "/site", "2.csv", "2", sets, np.repeat([2, 1], [201, 199]))
     with fails("1 row is"):
-        ledger.enter(moved, columns, {}, Policy(), 1.0)
+        PlanInLedger(ledger, moved, columns, {}, Policy(), 1.0).enter()
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from fcorun.sites.site.acceptance import accept, open_durable_site, open_site, s
 from fcorun.sites.tables.ledger import Ledger
 from fcorun.sites.tables.ledger_entry import LedgerEntry
 from fcorun.sites.tables.ledger_rows import ReleasedSet
+from fcorun.sites.tables.plan_in_ledger import PlanInLedger
 from fcorun.sites.transport.durable import is_in_use
 from fcorun.sites.transport.messages import OwnerError
 
@@ -143,7 +144,7 @@ def test_one_process_writes_at_a_time():
     run(plan_of())
     ledger = Ledger(Policy().ledger_folder)
     with filelock.FileLock(ledger.folder / "lock"), fails("another process writes to the ledger"):
-        ledger.enter(entries()[0], {}, {}, Policy(), 0.05)
+        PlanInLedger(ledger, entries()[0], {}, {}, Policy(), 0.05).enter()
 
 
 def enter_many(first: int, connection) -> None:
@@ -152,7 +153,7 @@ def enter_many(first: int, connection) -> None:
     columns = {f"c{k}": pd.Series(np.random.default_rng(k).normal(size=2000)) for k in range(20)}
     for k in range(first, 10_000):
         entry = LedgerEntry(f"{k:064}", "t", "2026-11-02", "/s", "f", f"{k}", sets, labels)
-        Ledger(Path("ledger")).enter(entry, columns, {}, Policy(), 5.0)
+        PlanInLedger(Ledger(Path("ledger")), entry, columns, {}, Policy(), 5.0).enter()
         connection.send(k)
 
 
@@ -203,7 +204,8 @@ def enter_and_die(step: int) -> None:
         setattr(os, name, dying(getattr(os, name)))
     sets, labels = (ReleasedSet("a", "train", -1),), np.ones(20, int)
     entry = LedgerEntry("1" * 64, "t", "2026-11-02", "/s", "f", "r", sets, labels)
-    Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, {}, Policy(), 5.0)
+    columns = {"age": pd.Series(np.arange(20))}
+    PlanInLedger(Ledger(Path("ledger")), entry, columns, {}, Policy(), 5.0).enter()
     os._exit(0)
 
 
@@ -220,7 +222,8 @@ def test_a_kill_at_each_call_of_the_system_leaves_a_readable_ledger():
         outcomes.append((process.exitcode, len(entries(Path("ledger")))))
         sets, labels = (ReleasedSet("a", "train", -1),), np.ones(20, int)
         entry = LedgerEntry("1" * 64, "t", "2026-11-02", "/s", "f", "r", sets, labels)
-        Ledger(Path("ledger")).enter(entry, {"age": pd.Series(np.arange(20))}, {}, Policy(), 5.0)
+        columns = {"age": pd.Series(np.arange(20))}
+        PlanInLedger(Ledger(Path("ledger")), entry, columns, {}, Policy(), 5.0).enter()
         assert len(entries(Path("ledger"))) == 1
         if process.exitcode == 0:
             break
@@ -233,7 +236,7 @@ def test_a_plan_is_in_the_ledger_before_an_answer_leaves_and_not_without_one(mon
     open_durable_site(Path("site"), plan_of()).close()
     run(plan_of("data.validation=0.2026"))  # which differs from the plan above by a row
     assert len(entries()) == 1
-    monkeypatch.setattr("fcorun.sites.tables.ledger.Ledger.enter", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(PlanInLedger, "enter", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run(plan_of("data.validation=0.2026"))
     assert not is_in_use(state_folder(Path("site"), plan_of("data.validation=0.2026")))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -330,14 +330,8 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     wait_seconds = max(lock_seconds, _LEDGER_SECONDS)
     with ledger.locked(wait_seconds):
         groups = ledger.list_groups()
-    entry, columns = _prepare_entry(plan, unmasked.table, accepted, folder, groups)
-    unmasked.in_ledger = PlanInLedger(
-        ledger,
-        entry,
-        columns,
-        rename=accepted.options.rename or {},
-        policy=accepted.policy,
-        lock_seconds=wait_seconds,
+    unmasked.in_ledger = _describe_in_ledger(
+        plan, unmasked.table, accepted, folder, ledger=ledger, groups=groups, lock_seconds=wait_seconds
     )
     durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
     try:
@@ -358,14 +352,22 @@ def find_differences(site: Site, folder: Path | None = None) -> list[str]:
     options = replace(site.options, path=str(Path(site.options.path).expanduser().absolute()))
     accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
     ledger = Ledger(site.policy.ledger_folder)
-    entry, columns = _prepare_entry(site.plan, site.table, accepted, folder, ledger.list_groups())
-    return ledger.find_differences(entry, columns, options.rename or {}, site.policy)
+    groups = ledger.list_groups()
+    in_ledger = _describe_in_ledger(site.plan, site.table, accepted, folder, ledger=ledger, groups=groups)
+    return in_ledger.find_differences()
 
 
-def _prepare_entry(
-    plan: Plan, table: SiteTable, accepted: Acceptance, folder: Path | None, groups: Collection[str]
-) -> tuple[LedgerEntry, Mapping[str, Any]]:
-    """Return the entry of a plan in the ledger, without tokens, and the columns that the plan or the ledger reads."""
+def _describe_in_ledger(
+    plan: Plan,
+    table: SiteTable,
+    accepted: Acceptance,
+    folder: Path | None,
+    *,
+    ledger: Ledger,
+    groups: Collection[str],
+    lock_seconds: float = _LEDGER_SECONDS,
+) -> PlanInLedger:
+    """Return an accepted plan as the ledger knows it, whose other plans take ``groups``, columns, for patients."""
     options = accepted.options
     sets, labels = divide_rows(plan, table)
     group = plan.shared_options.group or ""
@@ -386,7 +388,9 @@ def _prepare_entry(
         weight_column=options.own_names.get(weight, weight),
         weights=table.rows.weight,
     )
-    return entry, list_read_columns(table, options, accepted.policy.row_id, groups)
+    columns = list_read_columns(table, options, accepted.policy.row_id, groups)
+    rename = options.rename or {}
+    return PlanInLedger(ledger, entry, columns, rename=rename, policy=accepted.policy, lock_seconds=lock_seconds)
 
 
 def state_folder(folder: Path, plan: Plan) -> Path:

@@ -39,7 +39,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.ledger_entry import IN_NO_SET, LedgerEntry
 from fcorun.sites.tables.ledger_patients import count_patients, explain_small_cell, list_patients
-from fcorun.sites.tables.ledger_rows import PATIENTS, ReleasedSet, gap_token, make_tokens
+from fcorun.sites.tables.ledger_rows import PATIENTS, ReleasedSet
 from fcorun.sites.transport.messages import OwnerError
 
 _NO_ROW = -1
@@ -110,102 +109,7 @@ class Ledger:
         """Return the columns of files that name patients in any plan."""
         return {entry.group for entry in self.read()} - {""}
 
-    def find_differences(
-        self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str], policy: Policy
-    ) -> list[str]:
-        """Return a sentence for each cell of fewer rows than the policy allows that a plan would make; write nothing.
-
-        Args:
-            entry: the plan. If its folder is not known, the folder of the last plan with the same file counts.
-            columns: the columns that the plan reads, by their names in the file.
-            rename: the names of columns in the plan by those in the file, where they differ.
-        """
-        entries = self.read()
-        if not entries:
-            return []
-        if not entry.folder:
-            folders = [earlier.folder for earlier in entries if earlier.file == entry.file]
-            entry = replace(entry, folder=folders[-1] if folders else "")
-        known = _list_known_columns(entries, entry.reading)
-        tokens = make_tokens(self._read_secret(), columns, known)
-        return _list_differences([*entries, replace(entry, tokens=tokens)], rename, policy)
-
-    def enter(
-        self,
-        entry: LedgerEntry,
-        columns: Mapping[str, Any],
-        rename: Mapping[str, str],
-        policy: Policy,
-        lock_seconds: float,
-    ) -> None:
-        """Write a plan to the ledger, on the disk, before its first answer leaves. The same sets are written once.
-
-        Raises OwnerError for a plan that makes cells of fewer rows than the policy allows, unless the entry has
-        ``overlap``, and for a ledger that cannot be read or written.
-        """
-        with self.locked(lock_seconds):
-            entries = self.read()
-            known = _list_known_columns(entries, entry.reading)
-            if columns.keys() <= known and any(entry.has_same_sets(earlier) for earlier in entries):
-                return
-            secret = self._open_secret(entries)
-            entry = replace(entry, tokens=make_tokens(secret, columns, known))
-            if not entry.overlap:
-                check_differences(_list_differences([*entries, entry], rename, policy))
-            self._write(entry)
-
-    def find_fills(
-        self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str]
-    ) -> Mapping[str, Any]:
-        """Return what fills the gaps of each column at the site, by what all sites agreed on; write nothing.
-
-        Args:
-            entry: the plan, which is in the ledger, with what all sites agreed on.
-            columns: the columns that the plan reads, by their names in the file.
-            rename: the names of columns in the plan by those in the file.
-        """
-        return self._settle(self.read(), entry, columns, rename).fills
-
-    def settle(
-        self, entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str], lock_seconds: float
-    ) -> Mapping[str, Any]:
-        """Return what ``find_fills`` does, and write it before an answer that depends on it leaves."""
-        with self.locked(lock_seconds):
-            entries = self.read()
-            settled = self._settle(entries, entry, columns, rename)
-            if not any(settled is earlier for earlier in entries):
-                self._write(settled)
-            return settled.fills
-
-    def _settle(
-        self, entries: list[LedgerEntry], entry: LedgerEntry, columns: Mapping[str, Any], rename: Mapping[str, str]
-    ) -> LedgerEntry:
-        """Return the entry with the site's fills, the one among ``entries`` if there is one."""
-        for earlier in reversed(entries):
-            is_settled = earlier.agreed == entry.agreed and earlier.knots == entry.knots
-            if is_settled and earlier.has_same_sets(entry):
-                return earlier
-        secret = self._read_secret()
-        entry = replace(entry, tokens=make_tokens(secret, columns, _list_known_columns(entries, entry.reading)))
-        gap_tokens = {name: gap_token(secret, name) for name in entry.agreed}
-        return replace(entry, fills=keep_fills([*entries, entry], gap_tokens, rename))
-
-    def list_knots(self, entry: LedgerEntry) -> dict[str, set[float]]:
-        """Return all knots of each column in plans that have rows of the entry, which is in the ledger."""
-        entries = self.read()
-        labels = _identify_rows(entries)[0]
-        is_used = np.zeros(len(labels), bool)
-        for plan, other in enumerate(entries):
-            if other.has_same_sets(entry):
-                is_used |= labels[:, plan] != IN_NO_SET
-        knots: dict[str, set[float]] = {}
-        for plan, other in enumerate(entries):
-            if (is_used & (labels[:, plan] != IN_NO_SET)).any():
-                for name, of_plan in other.knots.items():
-                    knots.setdefault(name, set()).update(of_plan)
-        return knots
-
-    def _write(self, entry: LedgerEntry) -> None:
+    def write(self, entry: LedgerEntry) -> None:
         """Write an entry after all others. Call under the lock."""
         number = max([int(name[:6]) for name in os.listdir(self.folder) if _NAME.fullmatch(name)], default=0) + 1
         path = self.folder / f"{number:06}-{entry.plan[:16]}.npz"
@@ -219,7 +123,7 @@ class Ledger:
         lines = [f"ledger {self.folder}"]
         for entry in entries:
             lines += entry.describe()
-        labels, numbers = _identify_rows(entries)
+        labels, numbers = identify_rows(entries)
         cells = _number_cells(labels)
         sizes = np.bincount(cells)
         n_patients = count_patients(cells, list_patients(entries, numbers)).min()
@@ -245,14 +149,15 @@ class Ledger:
                              "this site to write there, or give another folder by policy.ledger and accept the plan "
                              "again", _BROKEN) from error  # fmt: skip
 
-    def _open_secret(self, entries: Collection[LedgerEntry]) -> bytes:
+    def open_secret(self, entries: Collection[LedgerEntry]) -> bytes:
         """Return the secret, which is drawn for the first entry. Call under the lock."""
         if not entries and not (self.folder / _SECRET).exists():  # which only the account that writes here may read
             secret = secrets.token_bytes(_SECRET_BYTES)
             write_atomically(self.folder / _SECRET, secret.hex(), durable=True, private=True)
-        return self._read_secret()
+        return self.read_secret()
 
-    def _read_secret(self) -> bytes:
+    def read_secret(self) -> bytes:
+        """Return the secret. Raises OwnerError if it cannot be read."""
         path = self.folder / _SECRET
         try:
             secret = bytes.fromhex(path.read_text(encoding="ascii"))
@@ -265,7 +170,7 @@ class Ledger:
                              _BROKEN) from error  # fmt: skip
 
 
-def _list_differences(entries: Sequence[LedgerEntry], rename: Mapping[str, str], policy: Policy) -> list[str]:
+def list_differences(entries: Sequence[LedgerEntry], rename: Mapping[str, str], policy: Policy) -> list[str]:
     """Return a sentence for each few rows that the last plan and earlier ones tell apart."""
     return [*describe_differences(entries, policy.min_rows), *describe_told_levels(entries, rename, policy.min_cell)]
 
@@ -277,7 +182,7 @@ def check_differences(sentences: Sequence[str]) -> None:
         raise OwnerError(f"{'; '.join(sentences[:_LISTED])}{more}: {_CURES}", _DIFFERENCE)
 
 
-def _list_known_columns(entries: Sequence[LedgerEntry], reading: str) -> set[str]:
+def list_known_columns(entries: Sequence[LedgerEntry], reading: str) -> set[str]:
     """Return the columns of a reading whose tokens the ledger has."""
     return {name for entry in entries if entry.reading == reading for name in entry.tokens}
 
@@ -305,7 +210,7 @@ class _KnownFile:
         return {entry.folder for entry in self.entries.values()}
 
 
-def _identify_rows(entries: Sequence[LedgerEntry]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+def identify_rows(entries: Sequence[LedgerEntry]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return the rows of all files that entries, the oldest first, have read.
 
     A row of a file is that of the first file with an equal row, the file of the newest plan first, or another row.
@@ -428,7 +333,7 @@ def describe_differences(entries: Sequence[LedgerEntry], min_rows: int) -> list[
     alike = [entry for entry in comparable if entry.reading == newest.reading and entry.sets == newest.sets]
     if not newest.tokens and any(np.array_equal(entry.labels, newest.labels) for entry in alike):
         return []
-    labels, numbers = _identify_rows(entries)
+    labels, numbers = identify_rows(entries)
     cells = _number_cells(labels)
     sizes = np.bincount(cells)
     patients = list_patients(entries, numbers)
@@ -467,7 +372,7 @@ def describe_told_levels(entries: Sequence[LedgerEntry], rename: Mapping[str, st
     if all(entry.reading == newest.reading for entry in entries):
         numbers = {newest.reading: np.arange(len(newest.labels))}
     else:
-        numbers = _identify_rows(entries)[1]
+        numbers = identify_rows(entries)[1]
 
     def sort_training_rows(entry: LedgerEntry, values: np.ndarray) -> np.ndarray:
         return values[entry.is_training][numbers[entry.reading][entry.is_training].argsort()]
@@ -519,7 +424,7 @@ def keep_fills(
     Raises OwnerError if gaps of a column had two values, unless the last plan has ``overlap``.
     """
     *earlier, newest = entries
-    labels, numbers = _identify_rows(entries)
+    labels, numbers = identify_rows(entries)
     fills = dict(newest.agreed)
     for name, token in gap_tokens.items():
         has_gap = np.zeros(len(labels), bool)
@@ -552,7 +457,7 @@ def _find_unchanged(earlier: Sequence[LedgerEntry], numbers: Mapping[str, np.nda
 
     if not earlier:
         return set()
-    labels, numbers_before = _identify_rows(earlier)
+    labels, numbers_before = identify_rows(earlier)
     cells_before = _number_cells(labels)
     now = np.concatenate([cells[numbers[name]] for name in numbers_before])
     then = np.concatenate([cells_before[number] for number in numbers_before.values()])
