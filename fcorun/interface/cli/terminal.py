@@ -23,6 +23,11 @@ class Terminal(EscapedControls, Console):
             file=sys.stdout, markup=markup, highlight=False, emoji=False, soft_wrap=True, quiet=not verbose
         )
 
+    def print_lines(self, lines: Iterable[str]) -> None:
+        """Print each text on a line of its own; nothing without a text."""
+        for line in lines:
+            self.print(line)
+
     def print_table(
         self,
         headers: Sequence[str],

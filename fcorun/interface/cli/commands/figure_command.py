@@ -116,11 +116,9 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
         if not figure.complete:
             code = 1
         _print_claims(figure.rows, out)
-        for warning in figure.warnings:
-            out.print(warning)
+        out.print_lines(figure.warnings)
         if figure.wants_page:
-            for line in html_report.write_report(figure.folder, figure.records):
-                out.print(line)
+            out.print_lines(html_report.write_report(figure.folder, figure.records))
         out.print(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n")
     return code
 
@@ -136,5 +134,4 @@ def _print_claims(claims: list[dict], out: Terminal) -> None:
         if claim["note"] and claim["holds"] != "yes":
             label = UNDECIDED if claim["holds"] == UNDECIDED else "of what does not hold"
             notes.append(f"{label}: {claim['note']}")
-    for note in dict.fromkeys(notes):
-        out.print(note)
+    out.print_lines(dict.fromkeys(notes))

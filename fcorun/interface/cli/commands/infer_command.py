@@ -82,13 +82,10 @@ def run(argv: Sequence[str]) -> int:
     for name, content in files.items():
         write_atomically(folder / name, content)
     console = Terminal()
-    for line in found.description:
-        console.print(line)
+    console.print_lines(found.description)
     _print_table(found.table, console)
-    for line in warnings:
-        console.print(line)
-    for line in warn_of_formulas([folder / name for name in files]):
-        console.print(line)
+    console.print_lines(warnings)
+    console.print_lines(warn_of_formulas([folder / name for name in files]))
     console.print(f"{folder}: {', '.join(files)}")
     if out is None:
         console.print(f"fcorun report {arguments.record} puts them on the page")

@@ -69,8 +69,7 @@ def run(argv: Sequence[str]) -> int:
     plan = Plan.from_experiment(prepare(config), bounds if arguments.secure else None, options, metric, infer)
     write_atomically(arguments.out, plan.to_text(arguments.out.name))
     console = Terminal()
-    for line in plan.describe():
-        console.print(line)
+    console.print_lines(plan.describe())
     console.print(f"\n{arguments.out}: send it to the owners of the sites, who check and accept it:")
     console.print(f"  fcorun site check {arguments.out} data.path=FILE")
     return 0

@@ -145,10 +145,8 @@ def _show(arguments: argparse.Namespace, out: Terminal) -> RunTable:
             continue
         has_ties = part.best_points(part_metric)["tied"].map(len).any()
         out.print(best_marks_caption(part, part_metric, shown_metrics, has_ties=has_ties))
-        for line in best_point_notes(part, part_metric):
-            out.print(line)
-    for line in cap_remarks:
-        out.print(line)
+        out.print_lines(best_point_notes(part, part_metric))
+    out.print_lines(cap_remarks)
     for part, part_metric, title in _group_by_metric(runs, metric) if arguments.paired else ():
         if title:
             out.print(title)
@@ -172,8 +170,7 @@ def _write(path: Path, runs: RunTable, records: Sequence[Record] | None, metric:
         content = "the best points" if path.suffix == ".tex" else f"{len(runs)} runs, {len(runs.frame.columns)} columns"
         table = _WRITERS[path.suffix](runs, metric)
     write_atomically(path, table)
-    for line in warn_of_formulas([path]):
-        out.print(line)
+    out.print_lines(warn_of_formulas([path]))
     out.print(f"{path}: {content}")
 
 
@@ -258,8 +255,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     if has_unpaired:
         out.print("unpaired: replicates that only the first and only the second algorithm has")
     for method in methods:
-        for sentence in describe_lost(runs, method):
-            out.print(sentence)
+        out.print_lines(describe_lost(runs, method))
     best_rows = {tuple(row["rows"]) for row in runs.best_points(metric).to_dict("records")}
     others = []
     for method in methods:
@@ -268,8 +264,7 @@ def _print_means(runs: RunTable, metric: str, out: Terminal) -> None:
     if others:
         out.print(f"{', '.join(dict.fromkeys(others))}: the best point by the mean over replicates, shown above, is "
                   "not that by the median, which notes on best points, pictures and --paired are about")  # fmt: skip
-    for note in best_point_notes(runs, metric):
-        out.print(note)
+    out.print_lines(best_point_notes(runs, metric))
 
 
 def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDifferences], out: Terminal) -> None:
@@ -317,8 +312,7 @@ def _print_paired_tests(runs: RunTable, metric: str, pairs: Sequence[PairedDiffe
         count = f"{len(tested)} tested pair{'s' if len(tested) > 1 else ''}"
         least = format_number(smallest_p_value(tested))
         out.print(f"with {max(tested)} seeds and {count}, p by Holm cannot be below {least}")
-    for line in warn_unequal_rounds(runs, metric):
-        out.print(line)
+    out.print_lines(warn_unequal_rounds(runs, metric))
 
 
 def _print_table(runs: RunTable, metric: str, shown_metrics: Sequence[str], out: Terminal, limit: int) -> None:

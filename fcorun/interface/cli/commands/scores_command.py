@@ -90,8 +90,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.out is not None:
         write_atomically(arguments.out, intervals.to_csv())
         console.print(f"{arguments.out}: {len(intervals.rows)} intervals")
-        for line in warn_of_formulas([arguments.out]):
-            console.print(line)
+        console.print_lines(warn_of_formulas([arguments.out]))
     return 0
 
 

@@ -80,8 +80,7 @@ def _check(plan: Any, arguments: Any, console: Terminal) -> int:
     from fcorun.sites.tables.ledger import check_differences
 
     site = _open_sites(plan, {"": _read_site_keys(arguments.rest)}, console)[""]
-    for line in (*plan.describe(), "", *describe_site(site)):
-        console.print(line)
+    console.print_lines([*plan.describe(), "", *describe_site(site)])
     check_differences(find_differences(site))
     console.print("\nnothing was sent. To accept this plan, with a folder of the site or its kit (--kit KIT):")
     path = shlex.quote(str(arguments.plan))
@@ -126,8 +125,7 @@ def _accept(plan: Any, arguments: Any, console: Terminal) -> int:
         raise UserError("fingerprints are for secure sums, and the plan has none: leave them out")
     data = digest_of_rows(options)  # before the rows are read
     site = _open_sites(plan, {"": (options, policy)}, console)[""]
-    for line in (*plan.describe(), "", *describe_site(site)):
-        console.print(line)
+    console.print_lines([*plan.describe(), "", *describe_site(site)])
     folder = _required(arguments, "at") if arguments.kit is None else site_folder(arguments.kit)
     differences = find_differences(site, folder)
     if not overlaps:
@@ -168,11 +166,9 @@ def _try(plan: Any, arguments: Any, console: Terminal) -> int:
     for name, site in sites.items():
         for warning in list_warnings(site.table):
             console.print(f"site '{name}': {warning}")
-    for warning in compare_target_units({name: site.table for name, site in sites.items()}):
-        console.print(warning)
+    console.print_lines(compare_target_units({name: site.table for name, site in sites.items()}))
     _, comparison = try_plan(plan, sites, folder, log=console.print)
-    for line in (*comparison.describe(), str(folder)):
-        console.print(line)
+    console.print_lines([*comparison.describe(), str(folder)])
     return 0
 
 
@@ -243,8 +239,7 @@ def _show_ledger(arguments: Any, console: Terminal) -> int:
     if len(texts) > 1 or not all(text.startswith(_POLICY) for text in texts):
         raise UserError(f"fcorun site ledger takes no {' '.join(texts)}: it has one key, policy=FILE")
     policy = Policy.read(texts[0].removeprefix(_POLICY) if texts else None)
-    for line in Ledger(policy.ledger_folder).describe():
-        console.print(line)
+    console.print_lines(Ledger(policy.ledger_folder).describe())
     return 0
 
 

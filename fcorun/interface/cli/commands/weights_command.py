@@ -72,8 +72,7 @@ def run(argv: Sequence[str]) -> int:
     if arguments.out is None:
         for record in records:
             paths = _write_coefficients(record, arguments.clients)
-            for line in (*map(str, paths), *warn_of_formulas(paths)):
-                out.print(line)
+            out.print_lines([*map(str, paths), *warn_of_formulas(paths)])
         return 0
     frame, keys = summarize_coefficients(records)
     write_atomically(arguments.out, TABLE_WRITERS[arguments.out.suffix](frame))
@@ -81,8 +80,7 @@ def run(argv: Sequence[str]) -> int:
     cutoffs = sorted({f"{float(record.flat_config['cutoff']):g}" for record in records})
     out.print(f"chosen: the share of runs in which |w| > cutoff={' or '.join(cutoffs)}; values as trained")
     out.print(f"{arguments.out}: {len(records)} runs, {len(frame)} rows")
-    for line in warn_of_formulas([arguments.out]):
-        out.print(line)
+    out.print_lines(warn_of_formulas([arguments.out]))
     return 0
 
 
