@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ _HEADER = "header"
 _LABELS = "labels"
 _TOKENS = "tokens/"
 _CODES = "codes/"
+# the fields that the header of a file lacks: arrays, which have places of their own, and weights, which none keeps
+_NOT_IN_HEADER = ("labels", "codes", "tokens", "weights")
 
 
 @dataclass(frozen=True)
@@ -106,21 +108,7 @@ class LedgerEntry:
 
     def to_bytes(self) -> bytes:
         """Return the content of the file of the entry."""
-        names = (
-            "plan",
-            "title",
-            "accepted",
-            "folder",
-            "file",
-            "reading",
-            "overlap",
-            "agreed",
-            "fills",
-            "knots",
-            "by_client",
-            "group",
-            "weight_column",
-        )
+        names = [attribute.name for attribute in fields(self) if attribute.name not in _NOT_IN_HEADER]
         header: dict[str, Any] = {name: getattr(self, name) for name in names}
         header |= {"sets": [asdict(released) for released in self.sets], "columns": list(self.tokens)}
         header["level_columns"] = list(self.codes)
