@@ -31,9 +31,8 @@ from fcorun.sites.tables.table_agreement import Agreement
 from fcorun.sites.tables.table_description import Description
 from fcorun.sites.transport.connections import ALL_SITES, Connections
 from fcorun.sites.transport.delivery import digest_of
-from fcorun.sites.transport.messages import Message
+from fcorun.sites.transport.messages import OTHER_VERSION, Message
 
-OTHER_VERSION = "use the same version of fcorun at the server and at all sites"
 _WHERE = "the tables of the sites"
 Descriptions = Mapping[str, Description]
 

@@ -33,7 +33,7 @@ from fcorun.results.models.inference_table import build_table, describe, find_wa
 from fcorun.sites.plan.messages.interval_messages import Derivatives, name_group_counts
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import MAX_DERIVATIVES, PlannedIntervals
-from fcorun.sites.transport.messages import SiteLost, SiteRefusal
+from fcorun.sites.transport.messages import OTHER_VERSION, SiteLost, SiteRefusal
 
 
 @dataclass(eq=False)
@@ -190,8 +190,7 @@ class SiteSums(RowSums):
             sent_shapes = {key: (values.shape, values.dtype.kind) for key, values in sums.items()}
             has_negative_counts = any((values < 0).any() for values in sums.values() if values.dtype.kind == "i")
             if sent_shapes != shapes or has_negative_counts:
-                raise UserError(f"site '{site}' sent invalid sums for intervals: use the same version of fcorun at "
-                                "the server and at all sites")  # fmt: skip
+                raise UserError(f"site '{site}' sent invalid sums for intervals: {OTHER_VERSION}")
             for key_of_sum, values in sums.items():
                 total[key_of_sum] = total.get(key_of_sum, 0) + values
         self._answers[key] = total

@@ -19,10 +19,10 @@ from fcorun.experiment.build import build_engine, resolve_auto
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
-from fcorun.sites.server.server import OTHER_VERSION, stack_sums
+from fcorun.sites.server.server import stack_sums
 from fcorun.sites.tables.fold_encoding import FoldCounts, count_shapes, fit_fold, learnt_columns
 from fcorun.sites.transport.connections import ALL_SITES, Connections
-from fcorun.sites.transport.messages import Message, describe_damage
+from fcorun.sites.transport.messages import OTHER_VERSION, Message, describe_damage
 from fcorun.studies.selection.fitting import PathFit, fit_batch, point_at
 from fcorun.studies.selection.folds import SubsetMasks, check_subset_clients, name_held_out_clients
 from fcorun.studies.selection.path import build_path

@@ -27,7 +27,7 @@ from fcorun.sites.plan.secure_sums import FEWEST_SITES, MOST_SITES, STEPS, step_
 from fcorun.sites.site.request_checks import FewRowsError
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
-from fcorun.sites.transport.messages import NEW_RUN, WITHHELD, Message, OwnerError, describe_damage
+from fcorun.sites.transport.messages import NEW_RUN, OTHER_VERSION, WITHHELD, Message, OwnerError, describe_damage
 
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"
@@ -240,8 +240,9 @@ class MaskedSite:
                 if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):
                     raise ValueError("a key written otherwise")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(f"the server sent invalid keys of sites ({describe_damage(error)}): use the same version "
-                            "of fcorun at the server and at all sites") from error  # fmt: skip
+            raise UserError(
+                f"the server sent invalid keys of sites ({describe_damage(error)}): {OTHER_VERSION}"
+            ) from error
         sites: dict[str, dict[str, str]] = dict(request.about)
         if sorted(sites) != sorted(addressees):
             raise UserError(f"the server's keys are not those of the sites that it asks: {NEW_RUN}")
@@ -347,14 +348,12 @@ def _add_answers(answers: Mapping[str, Message], bound: float) -> Message:
         is_complete = isinstance(dtypes, dict) and set(dtypes) == set(answer.arrays)
         is_complete &= WITHHELD not in answer.about or list_kinds()[answer.name].may_withhold
         if not is_complete or masked_dtypes - {"uint64"} or not all(name in _NUMBER_DTYPES for name in dtypes.values()):
-            raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: use the same "
-                            "version of fcorun at the server and at all sites")  # fmt: skip
+            raise UserError(f"site '{site}' sent no masked numbers, where the plan has secure sums: {OTHER_VERSION}")
         forms[site] = {name: (dtypes[name], array.shape) for name, array in answer.arrays.items()}
     first_site = next(iter(forms))
     for site, form in forms.items():
         if form != forms[first_site]:
-            raise UserError(f"site '{site}' sent other sums than site '{first_site}': use the same version of fcorun "
-                            "at the server and at all sites")  # fmt: skip
+            raise UserError(f"site '{site}' sent other sums than site '{first_site}': {OTHER_VERSION}")
     reasons = {site: answers[site].about[WITHHELD] for site in sorted(answers) if WITHHELD in answers[site].about}
     for site, reason in reasons.items():
         if reason:

@@ -25,6 +25,7 @@ NEW_RUN = (
     "make the plan anew with another seed=NUMBER, which draws no new split, have all owners accept it, and run it with "
     "an empty folder"
 )
+OTHER_VERSION = "use the same version of fcorun at the server and at all sites"
 _HEADER = "message.json"
 _MAX_HEADER = 2**20
 _MAX_ARRAYS = 1000
@@ -133,7 +134,7 @@ class Message:
             return cls._from_parts(header.tobytes(), arrays)
         except Exception as error:  # foreign bytes make the readers of archives and arrays raise errors of any kind
             problem = f"{sender} sent what is no message of fcorun ({str(error)[:200]})"
-            raise UserError(f"{problem}: use the same version of fcorun at the server and at all sites") from error
+            raise UserError(f"{problem}: {OTHER_VERSION}") from error
 
     @classmethod
     def _from_parts(cls, header: bytes, arrays: dict[str, np.ndarray]) -> "Message":

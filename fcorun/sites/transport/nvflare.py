@@ -29,7 +29,7 @@ from fcorun.base.system.machine import collect_garbage_rarely
 from fcorun.sites.transport.connections import AnsweringSite, Connections, JournaledConnections, Request
 from fcorun.sites.transport.delivery import AuditLog, answer_bytes, check_site_names, digest_of, poll, read_answer
 from fcorun.sites.transport.kits import user_of_kit
-from fcorun.sites.transport.messages import Message, SiteLost
+from fcorun.sites.transport.messages import OTHER_VERSION, Message, SiteLost
 
 if TYPE_CHECKING:
     from nvflare.fuel.flare_api.flare_api import Session
@@ -238,8 +238,7 @@ def _unpack(payload: Any) -> bytes:
         return payload
     if isinstance(payload, np.ndarray) and payload.dtype == np.uint8 and payload.ndim == 1:
         return payload.tobytes()
-    raise UserError("a message that is neither bytes nor an array of bytes: use the same version of fcorun at the "
-                    "server and at all sites")  # fmt: skip
+    raise UserError(f"a message that is neither bytes nor an array of bytes: {OTHER_VERSION}")
 
 
 def _silence_log_of_calls() -> None:
