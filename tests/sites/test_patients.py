@@ -92,7 +92,7 @@ class Rule(NamedTuple):
 BINARY = ("data.target=x", "data.task=binary", "data.positive=yes", "objective=logistic", "data.only=[age,bmi]")
 COX = ("data.task=survival", "objective=cox", "data.event=x", "data.only=[age,bmi]", "data.target=time")
 RULES = {
-    "level": Rule({"x": ICU}, (), lambda table: "icu" in table.rare_levels("x")),
+    "level": Rule({"x": ICU}, (), lambda table: "icu" in table.rare_levels["x"]),
     "held-out level": Rule(
         {"x": ICU, "s": np.where(IN_HALF, "validation", "train")},
         ("data.split=s", "data.validation=null"),

@@ -108,7 +108,7 @@ def test_a_level_of_one_row_of_a_client_is_not_told_by_the_means_of_the_client(w
     floor = np.resize(["north", "south"], 80).astype(object)
     floor[[3, 43, 44, 45, 46]] = "attic"
     write_site(floor=floor)
-    assert open_clinic(plan_of(*words)).table.rare_levels("floor") == {"attic", "south"}
+    assert open_clinic(plan_of(*words)).table.rare_levels["floor"] == {"attic", "south"}
 
 
 @pytest.mark.parametrize("words", [META, COHORT])
@@ -117,8 +117,8 @@ def test_a_level_or_a_class_that_one_row_of_a_client_has_is_not_told(words):
     floor[[3, 43, 44, 45, 46]] = "attic"
     write_site(floor=floor)
     table = open_clinic(plan_of(*words)).table
-    assert table.rare_levels("floor") == {"attic", "south"}  # with the next rarest one, since one row is few, too
-    assert open_clinic(plan_of(*WHOLE)).table.rare_levels("floor") == set()
+    assert table.rare_levels["floor"] == {"attic", "south"}  # with the next rarest one, since one row is few, too
+    assert open_clinic(plan_of(*WHOLE)).table.rare_levels["floor"] == set()
     write_site(ill=in_wards("yes", 1, "yes", 20, "no"))
     with pytest.raises(UserError, match="has fewer than 3 training rows of a client"):
         open_clinic(plan_of(*words, *BINARY))

@@ -59,7 +59,7 @@ def describe_site(site: Site) -> list[str]:
             kind = "empty" if column is None else column.kind
             lines.append(f"  {name:24} {kind}{_describe_rare_value(table, name)}")
             continue
-        rare = table.rare_levels(name)
+        rare = table.rare_levels[name]
         codes = table.code_levels(name)
         levels = []
         for level in sorted(table.level_counts[name].keys() - rare):

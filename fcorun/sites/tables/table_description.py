@@ -181,7 +181,7 @@ def describe_table(table: SiteTable) -> Message:
         present = column.read_values(series)[training & ~is_missing(series)]
         is_constant[name] = bool(len(present)) and bool((present == present[0]).all())
         if column.has_levels:
-            rare = table.rare_levels(name)
+            rare = table.rare_levels[name]
             n_rare[name] = sum(description.level_counts[level] for level in rare)
         columns[name] = hide_small_cells(table, name, description)
     labels: list[Any] = []
@@ -237,7 +237,7 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
         counts = center_cells(bins, HISTOGRAM_BINS, table.policy.min_cell, patients)
         histogram = Histogram(bin_edges(table.options.ranges, name), counts)
     if name in table.level_counts:
-        rare = table.rare_levels(name)
+        rare = table.rare_levels[name]
         level_counts = Counter({level: count for level, count in level_counts.items() if level not in rare})
     sums = {table.clients[int(m)]: total for m, total in description.sums.items()}
     return replace(description, sums=sums, numbers=None, histogram=histogram, level_counts=level_counts)

@@ -121,16 +121,13 @@ class SiteTable:
     def _count_levels(self, name: str, mask: np.ndarray) -> Counter[str]:
         return Counter(level for level in to_level_names(self.columns[name])[mask].tolist() if level is not None)
 
-    def rare_levels(self, name: str) -> set[str]:
-        """Return the levels of a column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` patients.
+    @cached_property
+    def rare_levels(self) -> dict[str, set[str]]:
+        """The levels of each column that are coded as ``OTHER``: those of fewer than ``policy.min_cell`` patients.
 
         Where these levels together have fewer, too, the next rarest levels join them. Where sums of single clients
         leave, a level is rare if a client has fewer patients, but some.
         """
-        return self._rare_levels[name]
-
-    @cached_property
-    def _rare_levels(self) -> dict[str, set[str]]:
         return {name: self._find_rare_levels(name) for name in self.level_counts}
 
     def _find_rare_levels(self, name: str) -> set[str]:
@@ -174,14 +171,14 @@ class SiteTable:
 
     def coded_levels(self, name: str) -> set[str]:
         """Return the levels of a column after its rare levels became ``OTHER``; none of a column without a value."""
-        rare = self.rare_levels(name) if name in self.level_counts else set()
+        rare = self.rare_levels.get(name, set())
         return set(self.level_counts.get(name, ())) - rare | ({OTHER} if rare else set())
 
     def code_levels(self, name: str) -> np.ndarray:
         """Return the level of each row, (N,), where rare ones are ``OTHER``; None of a gap."""
         levels = to_level_names(self.columns[name])
         if name in self.level_counts:
-            levels[np.isin(levels, list(self.rare_levels(name)))] = OTHER
+            levels[np.isin(levels, list(self.rare_levels[name]))] = OTHER
         return levels
 
     @cached_property
