@@ -25,8 +25,7 @@ from fcorun.data.tables.encoding import ENCODING_FILE
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.results.inference.methods import INTERVALS_FILE, INTERVALS_TEXT
-from fcorun.results.model_outputs import compute_predictions
-from fcorun.results.models.client_intercepts import add_client_intercepts, difference_from_mean
+from fcorun.results.models.client_intercepts import add_client_intercepts
 from fcorun.results.models.coefficients import (
     coefficients_from,
     format_by_client,
@@ -34,13 +33,13 @@ from fcorun.results.models.coefficients import (
     no_coefficients_reason,
 )
 from fcorun.results.models.fitted_record import FittedRecord
-from fcorun.results.models.predictions import note_too_many_rows, predict_personal, predict_splits, predictions_csv
+from fcorun.results.models.predictions import note_too_many_rows, predict_splits, predictions_csv
 from fcorun.results.survival import baseline_hazards
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.site.site_batch import SiteBatch
 from fcorun.sites.site.site_folds import SiteFolds
 from fcorun.sites.transport.messages import Message
-from fcorun.studies.selection.fitting import join_folds, keeps_held_out
+from fcorun.studies.selection.fitting import join_folds, keeps_held_out, predict_validation_rows
 from fcorun.studies.selection.path import find_path_parameter
 
 _STATUS = "status.json"
@@ -262,21 +261,14 @@ class FoldPredictions:
         if not keeps_held_out(site_data, len(batch.points), len(site_data.train) + len(rows)):
             return
         models = batch.personal_models(evaluated.arrays)
-        outputs: dict[str, list[np.ndarray]] = {}  # of G runs for V rows, (V,) or (V, classes) each, by kind of model
+        outputs = []  # for V rows, (V,) or (V, classes), of each run by kind of model
         for g in range(len(batch.points)):
-            if experiment.has_shared_model:
-                solution = add_client_intercepts(experiment, site_data, batch.solution(evaluated.arrays, g))
-                output = compute_predictions(experiment.objective, solution, rows.x, site_data.features.scale)
-                outputs.setdefault(SHARED, []).append(output + difference_from_mean(solution, rows.client))
-            if models:
-                of_run = sort_personal(models[g], site_data.clients)
-                client = np.asarray(site_data.client_of_row("validation"))
-                output, has_model = predict_personal(experiment.objective, site_data, of_run, rows, client)
-                if has_model.all():
-                    outputs.setdefault(PERSONAL, []).append(output)
+            solution = add_client_intercepts(experiment, site_data, batch.solution(evaluated.arrays, g))
+            of_run = sort_personal(models[g], site_data.clients) if models else None
+            outputs.append(predict_validation_rows(experiment, site_data, solution, of_run))
         with _writing(_PREDICTIONS):
             self.folder.mkdir(parents=True, exist_ok=True)
-            stacked = {model: np.stack(of_model) for model, of_model in outputs.items()}
+            stacked = {model: np.stack([of_run[model] for of_run in outputs]) for model in outputs[0]}
             write_atomically(self._file(name), npz_bytes(stacked))
 
     def write(self, folds: SiteFolds, refit: Mapping[str, Mapping[str, float]], first_start: Message) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -289,20 +290,7 @@ class PathFitter:
         rows = data.validation
         if rows is None or not keeps_held_out(data, len(self.path.values), len(self.data.train)):
             return lambda solution, models: {}
-        clients = data.client_of_row("validation")
-
-        def predict(solution: dict[str, np.ndarray], models: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-            outputs = {}
-            if experiment.has_shared_model:
-                output = compute_predictions(experiment.objective, solution, rows.x, data.features.scale)
-                outputs[SHARED] = output + difference_from_mean(solution, rows.client)
-            if models is not None and clients is not None:
-                output, has_model = predict_personal(experiment.objective, data, models, rows, clients)
-                if has_model.all():
-                    outputs[PERSONAL] = output
-            return outputs
-
-        return predict
+        return partial(predict_validation_rows, experiment, data)
 
     def _measure_by(
         self, experiment: PreparedExperiment, data: FederatedData, view: SubsetView, precision: str
@@ -424,6 +412,27 @@ def complete_subset(experiment: PreparedExperiment, subset: RowSubset) -> Iterat
         x = subset.x.copy()
         x[subset.train_rows] = data.train.x
         yield replace(subset, data=data, x=x)
+
+
+def predict_validation_rows(
+    experiment: PreparedExperiment, data: FederatedData, solution: Arrays, models: Arrays | None
+) -> Arrays:
+    """Return the outputs of a run for the validation rows of ``data``, as in PathFit, by its parameters and models.
+
+    ``models`` are the parameters of the clients' personal models, with a leading axis of clients.
+    """
+    rows = data.validation
+    assert rows is not None
+    outputs = {}
+    if experiment.has_shared_model:
+        output = compute_predictions(experiment.objective, solution, rows.x, data.features.scale)
+        outputs[SHARED] = output + difference_from_mean(solution, rows.client)
+    if models is not None and rows.client is not None:
+        clients = np.asarray(data.client_of_row("validation"))
+        output, has_model = predict_personal(experiment.objective, data, models, rows, clients)
+        if has_model.all():
+            outputs[PERSONAL] = output
+    return outputs
 
 
 def point_at(experiment: PreparedExperiment, param_name: str, value: float) -> Numbers:
