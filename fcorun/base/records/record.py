@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fcorun.base.errors import UserError, WriteError, check_type, describe_error
 from fcorun.base.metrics import EPSILON
-from fcorun.base.picture_style import name_recorded_style
+from fcorun.base.picture_style import name_picture_files, name_recorded_style
 from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
 from fcorun.base.records.archive_sums import check_sums
@@ -90,6 +90,18 @@ RECORD_FILES = (  # in the order of their importance to a reader
     *("summary.json", "solution.npz", "personal.npz", "encoding.json", "scaling.npz", "missing.csv", "config.yaml"),
     *(PLUGIN_FOLDER, *PAGE_FILES, "run.log", "status.json"),
 )
+# the files of a selection about the rows out of fold, some of which a choice has
+OUT_OF_FOLD_FILES = (
+    *(PREDICTIONS_FILE, "scores.csv", "nested.csv", "roc.csv", "calibration.csv", "thresholds.csv"),
+    *name_picture_files("roc", "calibration", "decision"),
+)
+VOXEL_FILES = ("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz")  # of a stability selection
+# the results of each study, beside the file that names the study
+STUDY_FILES = {
+    SELECTION_FILE: ("selection.csv", "curve.csv", "path.csv", *OUT_OF_FOLD_FILES, *name_picture_files("selection")),
+    STABILITY_FILE: ("stability.csv", "clients.csv", *VOXEL_FILES, *name_picture_files("stability", "brain")),
+    PERMUTATION_FILE: ("permutations.csv", *name_picture_files("permutation")),
+}
 FINISHED_STATUSES = ("done", "diverged")
 
 

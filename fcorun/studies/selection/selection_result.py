@@ -12,7 +12,7 @@ from fcorun.base.config import Count, Fraction
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.formats import csv_text, frame_csv
-from fcorun.base.records.record import PERSONAL, PREDICTIONS_FILE, SHARED
+from fcorun.base.records.record import OUT_OF_FOLD_FILES, PERSONAL, PREDICTIONS_FILE, SHARED
 from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.site_rows import SiteRows
 from fcorun.experiment.experiment import PreparedExperiment
@@ -30,12 +30,7 @@ from fcorun.studies.selection.choice import CrossValidationChoice, NestedScore, 
 from fcorun.studies.selection.fitting import END_STATES, PathFit
 from fcorun.studies.selection.folds import list_marked_folds, name_held_out_clients
 from fcorun.studies.selection.path import DEFAULT_SHARES
-from fcorun.studies.selection.study import (
-    OUT_OF_FOLD_FILES,
-    StudyResult,
-    delete_files,
-    format_cost,
-)
+from fcorun.studies.selection.study import StudyResult, delete_files, format_cost
 
 NESTED_FILE = "nested.csv"
 _MAX_LINES = 20  # outer folds that are printed

@@ -23,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 from fcorun.base.config import Count, Positive
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.records.formats import frame_csv
+from fcorun.base.records.record import VOXEL_FILES
 from fcorun.base.system.files import write_atomically
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.tables.label_file import label_column
@@ -37,17 +38,13 @@ from fcorun.reports.pictures.selection_picture import (
 )
 from fcorun.results.inference.methods import AFTER_SELECTION
 from fcorun.results.models.coefficients import feature_names, mask_image, weights_image
-from fcorun.studies.selection.study import (
-    StudyResult,
-    format_cost,
-)
+from fcorun.studies.selection.study import StudyResult, format_cost
 
 Assumption = Literal["none", "unimodal", "r_concave"]
 _MAX_NAMED_FEATURES = 20  # in a line
 _MAX_FEATURES = 8  # with a name in the margin of the picture
 _MAX_NAMED_CLIENTS = 12  # in the picture
 _MAX_NUMBERED_CLIENTS = 8  # up to which indices are written into the cells
-_VOXEL_FILES = ("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz", "brain.png")
 _ASSUMPTIONS: dict[Assumption, str] = {
     "unimodal": "assumption=unimodal is assumed, not tested: the share of the pairs of which both halves choose such a "
     "feature has a unimodal distribution (Shah and Samworth 2013, theorem 2)",
@@ -442,7 +439,7 @@ class StabilityResult(StudyResult):
         if self.client_similarity is not None:
             files.insert(1, "clients.csv")
         if self.data.features.voxel_grid is not None:
-            files += _VOXEL_FILES
+            files += [*VOXEL_FILES, "brain.png"]
         yield f"{self.folder}/ holds {', '.join(files)}"
 
     def state_bound(self) -> list[str]:
@@ -489,7 +486,7 @@ class StabilityResult(StudyResult):
         )
 
     def _map_voxels(self) -> dict[str, bytes]:
-        """Return the contents of _VOXEL_FILES, of features that are voxels; nothing for others.
+        """Return the contents of VOXEL_FILES and of a picture, of features that are voxels; nothing for others.
 
         frequency.nii.gz has the frequency of each voxel that stability.csv has, 0 for voxels that are not penalized,
         and stable.nii.gz 1 at stable voxels.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -25,10 +26,11 @@ from fcorun.base.records.record import (
     LOCK_FILE,
     PAGE_FILES,
     PERMUTATION_FILE,
-    PREDICTIONS_FILE,
     REFIT_FOLDER,
     SELECTION_FILE,
     STABILITY_FILE,
+    STUDY_FILES,
+    VOXEL_FILES,
     Record,
     RunFolder,
     try_lock,
@@ -51,22 +53,8 @@ from fcorun.studies.selection.path import RegularizationPath, find_path_paramete
 from fcorun.studies.selection.study_checks import check_permutable, check_settings
 
 FITS = "fits"
-# the files about the rows out of fold, which some choices of a selection have
-OUT_OF_FOLD_FILES = (
-    *(PREDICTIONS_FILE, "scores.csv", "nested.csv", "roc.csv", "calibration.csv", "thresholds.csv"),
-    *name_picture_files("roc", "calibration", "decision"),
-)
 # the files that are written after the refit
-_PICTURE_FILES = (
-    *name_picture_files("selection", "stability", "brain"),
-    *("mask.nii.gz", "frequency.nii.gz", "stable.nii.gz"),
-)
-_RESULT_FILES = (
-    *OUT_OF_FOLD_FILES,
-    *_PICTURE_FILES,
-    *("selection.csv", "curve.csv", "path.csv", "stability.csv", "clients.csv", "permutations.csv"),
-    *name_picture_files("permutation"),
-)
+_PICTURE_FILES = (*name_picture_files("selection", "stability", "brain"), *VOXEL_FILES)
 _STUDY_FILES = {"select": SELECTION_FILE, "stability": STABILITY_FILE, "permute": PERMUTATION_FILE}
 Log = Callable[[str], Any]
 ReduceFit = Callable[[str, PathFit], PathFit]
@@ -230,7 +218,7 @@ class Study:
             if force:  # the fits, the result and the refit, maybe of another study
                 for path in (folder / FITS).glob("*.npz"):
                     path.unlink()
-                delete_files(folder, _RESULT_FILES)
+                delete_files(folder, chain.from_iterable(STUDY_FILES.values()))
                 _remove_refit(folder)
             if force or not existing:
                 content = {"identity": self.identity, "label": self.label, "status": "running"}

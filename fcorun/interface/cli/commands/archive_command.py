@@ -13,13 +13,10 @@ from fcorun.base.records.few_rows import LEAST_ROWS, FewRows
 from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
 from fcorun.base.records.record import (
     PAGE_FILES,
-    PERMUTATION_FILE,
     PLUGIN_FOLDER,
     PLUGIN_INDEX,
-    PREDICTIONS_FILE,
     RECORD_FILES,
-    SELECTION_FILE,
-    STABILITY_FILE,
+    STUDY_FILES,
     load_records,
 )
 from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
@@ -35,16 +32,7 @@ _LEFT_OUT = (PLUGIN_FOLDER, *PAGE_FILES, "run.log")
 _FILES = {  # which are archived from the folder of a file; no other file is, as of a user's table in the same folder
     contents.STATUS.name: (*(name for name in RECORD_FILES if name not in _LEFT_OUT), PLUGIN_INDEX),
     SETTINGS_FILE: (SETTINGS_FILE, "results.csv"),
-    SELECTION_FILE: (
-        *(SELECTION_FILE, "selection.csv", "curve.csv", "path.csv", "nested.csv", PREDICTIONS_FILE, "scores.csv"),
-        *("roc.csv", "calibration.csv", "thresholds.csv"),
-        *name_picture_files("selection", "roc", "calibration", "decision"),
-    ),
-    STABILITY_FILE: (
-        *(STABILITY_FILE, "stability.csv", "clients.csv", "mask.nii.gz", "frequency.nii.gz", "stable.nii.gz"),
-        *name_picture_files("stability", "brain"),
-    ),
-    PERMUTATION_FILE: (PERMUTATION_FILE, "permutations.csv", *name_picture_files("permutation")),
+    **{name: (name, *files) for name, files in STUDY_FILES.items()},
     COMPARISON_FILE: (COMPARISON_FILE, "comparison.csv", *name_picture_files("comparison")),
     contents.FIGURE.name: (contents.FIGURE.name, "table.csv", "claims.csv", *name_picture_files("figure")),
 }
