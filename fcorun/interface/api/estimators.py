@@ -126,8 +126,8 @@ class FederatedLinearModel(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        values = [getattr(fit.regularizer, name, None) for name in ("strength", "radius")]
-        self.strength_ = next((float(value) for value in values if value is not None), None)
+        strength = getattr(fit.regularizer, fit.regularizer.path_field, None)
+        self.strength_ = None if strength is None else float(strength)
         self.gap_ = fit.gap
         self.n_iter_ = fit.n_rounds
         self._objective = objective

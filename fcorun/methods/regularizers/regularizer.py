@@ -81,6 +81,11 @@ class Regularizer(PluginBase, ABC):
         """The field ``relative``; None for a class without it, or if ``strength`` sets the strength."""
         return getattr(self, "relative", None)
 
+    @property
+    def path_field(self) -> str:
+        """The field that a path varies, "strength" or "radius"; "" for a class without either."""
+        return next((name for name in ("strength", "radius") if hasattr(self, name)), "")
+
     def with_value(self, field_name: str, value: float) -> Self:
         """Return a copy with another strength or radius; the same psi for the name "", of one that has neither."""
         if not field_name:

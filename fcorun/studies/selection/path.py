@@ -295,8 +295,8 @@ def find_path_parameter(experiment: PreparedExperiment, varies_strength: bool = 
             the same solution.
     """
     reg, names = experiment.reg, experiment.names
-    param_name = next((name for name in ("strength", "radius") if hasattr(reg, name)), None)
-    if param_name is None:
+    param_name = reg.path_field
+    if not param_name:
         raise UserError(
             f"`reg={names['reg']}` has no strength and no radius to choose: take a penalty such as `reg=l1`, or "
             "a ball such as `reg=l1_ball`"

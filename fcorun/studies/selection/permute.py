@@ -342,8 +342,7 @@ def plan_permutations(
     if reg.relative_or_none is not None:
         raise UserError("`reg.relative` follows from the targets, which are permuted: give `reg.strength=`, or leave "
                         "both out, so that each permutation chooses its own")  # fmt: skip
-    has_strength = hasattr(reg, "strength") or hasattr(reg, "radius")
-    chooses = has_strength and not keeps_strength and given.applies_regularizer
+    chooses = bool(reg.path_field) and not keeps_strength and given.applies_regularizer
     prepared = prepare_study(given, "permute", keeps_strength=not chooses)
     experiment, data = prepared.experiment, prepared.data
     check_permutable(experiment, data)
@@ -432,10 +431,10 @@ def _keep_strength(experiment: PreparedExperiment) -> tuple[RegularizationPath, 
     if not experiment.applies_regularizer:
         sentence = f"algo={experiment.names['algo']} {IGNORES_PSI}"
         return RegularizationPath("", np.ones(1), sentence), sentence
-    for name in ("strength", "radius"):
-        if hasattr(reg, name):
-            value = float(getattr(reg, name))
-            path = RegularizationPath(name, np.array([value]), f"{name}={value:g}")
-            return path, f"{path.range_description} is that of the command: p is too small if these rows chose it"
-    sentence = f"reg={experiment.names['reg']} has no strength"
-    return RegularizationPath("", np.ones(1), sentence), sentence
+    name = reg.path_field
+    if not name:
+        sentence = f"reg={experiment.names['reg']} has no strength"
+        return RegularizationPath("", np.ones(1), sentence), sentence
+    value = float(getattr(reg, name))
+    path = RegularizationPath(name, np.array([value]), f"{name}={value:g}")
+    return path, f"{path.range_description} is that of the command: p is too small if these rows chose it"

@@ -169,10 +169,7 @@ class Study:
             return ""
         if train.why_not_in_memory:
             return ""
-        reg = experiment.reg
-        for name in ("strength", "radius"):
-            if hasattr(reg, name):
-                reg = reg.with_value(name, 1.0)
+        reg = experiment.reg.with_value(experiment.reg.path_field, 1.0)
         digest = hashlib.sha256(experiment.with_resolved(reg=reg).identity.encode())
         for values in (train.x, train.y, train.known_client, train.relative_weight, train.group):
             digest.update(b"-" if values is None else np.ravel(values).data)
