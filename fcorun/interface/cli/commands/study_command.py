@@ -5,6 +5,10 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override
+from hydra.errors import HydraException
+
 from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.experiment.configuration.compose import compose
@@ -67,21 +71,15 @@ def run_study(
 
 def split_launcher(given: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Split KEY=VALUE texts into the values of hydra.launcher, and the others. Raises UserError."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     prefix = "hydra.launcher."
     values = {}
     others = []
     for text in given:
-        if not text.startswith(prefix):
+        if text.startswith(prefix):
+            override = _parse_override(text, "give one value")
+            values[override.key_or_group.removeprefix(prefix)] = override.value()
+        else:
             others.append(text)
-            continue
-        try:
-            override = OverridesParser.create().parse_override(text.removeprefix(prefix))
-        except HydraException as error:
-            raise UserError(f"{text} cannot be read: give one value") from error
-        values[override.key_or_group] = override.value()
     return values, others
 
 
@@ -124,9 +122,6 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
 
     Raises UserError for an option with an invalid value.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     option_names = {field.name for field in fields(options_class)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     overrides = []
@@ -148,10 +143,7 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
         if key == "relax" and (several := _read_several(text)):
             values[key] = several
             continue
-        try:
-            override = OverridesParser.create().parse_override(text)
-        except HydraException as error:
-            raise UserError(f"{text} cannot be read: give one value, or range=[LOW,HIGH]") from error
+        override = _parse_override(text, "give one value, or range=[LOW,HIGH]")
         if override.is_sweep_override():
             raise UserError(f"{text}: give one value of {key}")
         values[key] = override.value()
@@ -160,15 +152,19 @@ def split_options(options_class: type[T], given: Sequence[str]) -> tuple[T, list
     return build(options_class, values), overrides, out
 
 
+def _parse_override(text: str, advice: str) -> Override:
+    """Return a text KEY=VALUE as Hydra reads it. Raises UserError, which ends with ``advice``, for other texts."""
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        raise UserError(f"{text} cannot be read: {advice}") from error
+
+
 def _read_several(text: str) -> list[float]:
     """Return the numbers of an override such as reg.l1_ratio=0.1,0.5; an empty list for one value, and for texts."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import ChoiceSweep
-    from hydra.errors import HydraException
-
     try:
-        value = OverridesParser.create().parse_override(text).value()
-    except HydraException:
+        value = _parse_override(text, "").value()
+    except UserError:
         return []
     numbers = value.list if isinstance(value, ChoiceSweep) else []
     real = [float(number) for number in numbers if isinstance(number, (int, float)) and not isinstance(number, bool)]
