@@ -39,6 +39,7 @@ from fcorun.reports.pictures.layout import style_context
 from fcorun.reports.pictures.run_curves import RunView, draw
 from fcorun.reports.run_table import RunTable
 from fcorun.results.models.fitted_record import FittedRecord
+from fcorun.results.models.inference_problem import InferenceOptions
 from fcorun.results.models.inference_table import InferenceTable
 from fcorun.results.models.meta_analysis import compute_record_intervals
 
@@ -218,8 +219,6 @@ class RunRecord(FittedRecord):
 
         Raises UserError for a record without a certified solution, and for data that have changed.
         """
-        from fcorun.results.models.inference_problem import InferenceOptions
-
         check_type(data, (Dataset, NoneType), "data", "give what from_arrays or from_frame made of the rows")
         values = {"method": method, "level": level, "cluster": cluster, "errors": errors, "seed": seed,
                   "imputations": imputations}  # fmt: skip

@@ -14,6 +14,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
+from fcorun.base.config import build, keys_outside_identity
 from fcorun.base.errors import HostLost, UserError, WriteError, describe_error, escape_controls, words_of_command
 from fcorun.base.system.files import interruptible_at_once
 from fcorun.experiment.configuration.compose import (
@@ -197,7 +198,6 @@ def run_on_other_hosts(
         folder: that of the records.
         experiments: those of the command line; None for a configuration that is not valid.
     """
-    from fcorun.base.config import build
     from fcorun.base.system.machine import current_hosts, read_hosts
 
     options = read_hosts(hosts)
@@ -285,7 +285,6 @@ def run_points(
     Args:
         without_report: for a search that goes on: no report is made, and no values are returned.
     """
-    from fcorun.base.config import build, keys_outside_identity
     from fcorun.base.errors import MetricError
     from fcorun.base.records.record import Record
     from fcorun.base.system.machine import read_hosts, require_single_host, set_up_jax

@@ -8,9 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fcorun.base.config import SECTIONS, Settings, field_marks, import_classes
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.system.files import write_atomically
+from fcorun.base.system.machine import set_up_jax
 from fcorun.base.trust import locate
 from fcorun.interface.cli.commands.common_command import CommandParser, warn_of_formulas
 from fcorun.interface.cli.commands.predict_command import TRUST_HELP, find_record
@@ -47,8 +50,6 @@ def run(argv: Sequence[str]) -> int:
     record = find_record(arguments.record)
     if arguments.trust is not None:
         import_classes(record.config, arguments.trust)
-    from fcorun.base.system.machine import set_up_jax
-
     set_up_jax()
     from fcorun.reports.pictures.forest import make_files
     from fcorun.results.models.inference_problem import InferenceOptions
@@ -107,8 +108,6 @@ def _split_paths(overrides: Sequence[str], named: Collection[str]) -> tuple[dict
 
 def _print_table(table: Any, console: Terminal) -> None:
     """Print the features with the smallest p values, with ratios where the model has them."""
-    import numpy as np
-
     from fcorun.reports.pictures.forest import format_interval
     from fcorun.results.models.inference_table import format_p, order_by_p_value
 

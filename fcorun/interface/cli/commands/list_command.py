@@ -9,6 +9,7 @@ import yaml
 
 from fcorun.base.config import SECTIONS, build
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.metrics import IGNORES_PSI
 from fcorun.experiment.configuration.key_docs import (
     GROUPS,
     ChoiceDoc,
@@ -76,7 +77,6 @@ Words = dict[str, bool]
 
 
 def _algorithm(cls: Any, choice: ChoiceDoc) -> Words:
-    from fcorun.base.metrics import IGNORES_PSI
     from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 
     if issubclass(cls, Baseline):

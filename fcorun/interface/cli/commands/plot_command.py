@@ -17,6 +17,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.interface.cli.commands.common_command import CommandParser, load_records_in, select_latest
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.build_table import build_table, sort_records
+from fcorun.reports.pictures.picture import render_pictures
 from fcorun.reports.pictures.problem_view import draw_sweep
 from fcorun.reports.pictures.run_curves import RunView
 
@@ -90,7 +91,6 @@ def _draw_all(folder: Path, records: Sequence[Record], arguments: Namespace) -> 
 def _draw_record(record: Record, arguments: Namespace) -> bool:
     """Draw the curves of a record, and the coefficients of a linear model; return whether the record has curves."""
     from fcorun.reports.pictures.coefficient_picture import ModelView
-    from fcorun.reports.pictures.picture import render_pictures
     from fcorun.results.models.coefficients import load_coefficients
 
     rows = record.rows

@@ -8,7 +8,7 @@ from typing import Any
 from fcorun.base.errors import UserError, escape_controls, suggest_name, words_of
 from fcorun.base.records.contents import SELECTION, STABILITY
 from fcorun.base.records.formats import frame_csv
-from fcorun.base.records.record import REFIT_FOLDER, Record, load_records
+from fcorun.base.records.record import PERSONAL, REFIT_FOLDER, SHARED, Record, load_records
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate, locate_user_class
 from fcorun.data.tables.column_roles import is_prediction_column
@@ -186,7 +186,6 @@ def _describe_thresholds(folder: Path, record: Record) -> list[str]:
     section = record.summary.get("threshold")
     if not section:
         return []
-    from fcorun.base.records.record import PERSONAL, SHARED
     from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 
     of_selection = SELECTION.read(folder)

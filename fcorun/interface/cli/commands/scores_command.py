@@ -16,6 +16,7 @@ from fcorun.interface.cli.commands.common_command import (
     word_with_dashes,
 )
 from fcorun.interface.cli.terminal import Terminal
+from fcorun.reports.pictures.picture import render_pictures
 from fcorun.reports.sweep_report import format_number
 from fcorun.results.score_intervals.score_table import BOOTSTRAP, IntervalRow, ScoreIntervals, ScoreOptions
 from fcorun.results.scores.score import list_scores
@@ -78,7 +79,6 @@ def run(argv: Sequence[str]) -> int:
     for sentence in intervals.warnings:
         console.print(f"warning: {sentence}")
     if calibration is not None:
-        from fcorun.reports.pictures.picture import render_pictures
         from fcorun.reports.pictures.survival_calibration_picture import SurvivalView
 
         _print_calibration(calibration, console)
