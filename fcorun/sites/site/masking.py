@@ -27,7 +27,7 @@ from fcorun.sites.plan.secure_sums import FEWEST_SITES, MOST_SITES, STEPS, step_
 from fcorun.sites.site.request_checks import FewRowsError
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
-from fcorun.sites.transport.messages import NEW_RUN, OTHER_VERSION, WITHHELD, Message, OwnerError, describe_damage
+from fcorun.sites.transport.messages import NEW_RUN, OTHER_VERSION, WITHHELD, Message, OwnerError, telling_of_damage
 
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"
@@ -231,7 +231,7 @@ class MaskedSite:
         if not request.about:
             self._number = secrets.token_hex(16)
             return Message(Keys.name, {_KEY: public_key_of(self.key), _NUMBER: self._number})
-        try:
+        with telling_of_damage("the server sent invalid keys of sites"):
             for entry in request.about.values():
                 key = bytes.fromhex(entry[_KEY])
                 number = bytes.fromhex(entry[_NUMBER])
@@ -239,10 +239,6 @@ class MaskedSite:
                     raise ValueError("a key of another length")
                 if (entry[_KEY], entry[_NUMBER]) != (key.hex(), number.hex()):
                     raise ValueError("a key written otherwise")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UserError(
-                f"the server sent invalid keys of sites ({describe_damage(error)}): {OTHER_VERSION}"
-            ) from error
         sites: dict[str, dict[str, str]] = dict(request.about)
         if sorted(sites) != sorted(addressees):
             raise UserError(f"the server's keys are not those of the sites that it asks: {NEW_RUN}")

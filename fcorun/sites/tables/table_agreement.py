@@ -24,7 +24,7 @@ from fcorun.sites.plan.site_options import OTHER, for_owner_alone
 from fcorun.sites.tables.summed_sets import column_tells_few, single_out, tells_few
 from fcorun.sites.tables.table_description import bin_edges
 from fcorun.sites.tables.table_rows import ROWS, SiteTable
-from fcorun.sites.transport.messages import OTHER_VERSION, Message, describe_damage
+from fcorun.sites.transport.messages import Message, telling_of_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
 _FAR = 10  # standard deviations: a fill farther away is of another unit
@@ -86,7 +86,7 @@ class Agreement:
         """Return the agreement that ``to_message`` returned. Raises UserError for anything else."""
         about = message.about
         arrays = message.arrays
-        try:
+        with telling_of_damage("the server sent no agreement on a table"):
             scaling = None
             if "mean" in arrays:
                 mean = arrays["mean"]
@@ -110,9 +110,6 @@ class Agreement:
             n_features = len(agreement.feature_names)
             if scaling is not None and not scaling.mean.shape == scaling.deviation.shape == (n_features,):
                 raise ValueError("its scaling has other features")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"the server sent no agreement on a table ({describe_damage(error)})"
-            raise UserError(f"{problem}: {OTHER_VERSION}") from error
         return agreement
 
 

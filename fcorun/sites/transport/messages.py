@@ -7,7 +7,8 @@ of its arrays and of one JSON text. Nothing in it is executed.
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -163,7 +164,16 @@ def number_request(message: Message, run: str, number: int, of: Iterable[str]) -
     return replace(message, envelope=Envelope(run, number, tuple(sorted(of))))
 
 
-def describe_damage(error: Exception) -> str:
+@contextmanager
+def telling_of_damage(problem: str) -> Iterator[None]:
+    """Raise UserError, which begins with ``problem``, for an error of reading the content of a message."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{problem} ({_describe_damage(error)}): {OTHER_VERSION}") from error
+
+
+def _describe_damage(error: Exception) -> str:
     """Return what is wrong with the content of a message, without Python's own words for it."""
     if isinstance(error, KeyError):
         return f"it lacks '{str(error.args[0])[:50]}'" if error.args else "it lacks a part"
