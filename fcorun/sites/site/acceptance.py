@@ -14,7 +14,7 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError, warn_similar_names
 from fcorun.base.records.formats import READ_ERRORS, read_json
 from fcorun.base.system.files import write_atomically
-from fcorun.data.tables.cells import coerce_numbers, to_level_names
+from fcorun.data.tables.cells import to_level_names
 from fcorun.data.tables.columns import SplineColumn
 from fcorun.data.tables.data_warnings import warn_of_features, warn_of_targets, warn_target_units
 from fcorun.data.tables.splits import SPLITS
@@ -141,7 +141,7 @@ def list_warnings(table: SiteTable) -> list[str]:
         if n_outside:
             outside.append(f"{n_outside} training rows have a number of '{name}' outside of data.ranges of the plan, "
                            "and count as its nearest bound")  # fmt: skip
-    columns = [coerce_numbers(table.columns[name])[0].astype(np.float64) for name in names]
+    columns = [table.read_numbers(name) for name in names]
     columns = [np.where(np.isnan(x), np.nanmedian(x), x) for x in columns]  # a gap is no value to warn about
     for name, counts in table.level_counts.items():
         levels = to_level_names(table.columns[name])

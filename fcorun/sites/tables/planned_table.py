@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 
 from fcorun.base.errors import UserError
-from fcorun.data.tables.cells import coerce_numbers
 from fcorun.data.tables.splits import SPLITS
 from fcorun.experiment import build
 from fcorun.experiment.experiment import PreparedExperiment
@@ -89,7 +88,7 @@ def check_dominance(plan: Plan, table: SiteTable) -> None:
     # numbers that a plan multiplies by features, with NaN for gaps, and a cure
     columns: dict[str, tuple[np.ndarray, str]] = {}
     for name in table.number_columns:
-        columns[name] = coerce_numbers(table.columns[name])[0], f"add '{name}' to data.ignore of the plan"
+        columns[name] = table.read_numbers(name), f"add '{name}' to data.ignore of the plan"
     is_scored = any(mask.any() for mask in table.masks[1:])  # by squares of errors, whatever the objective
     if options.target_task.is_quantity and (is_scored or not isinstance(plan.experiment.objective, _BOUNDED)):
         cure = "objective=huber bounds what a row counts"

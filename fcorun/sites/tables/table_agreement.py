@@ -15,7 +15,7 @@ import numpy as np
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Features, FederatedData
 from fcorun.data.rows.rows import sum_columns_by_client
-from fcorun.data.tables.cells import coerce_numbers, is_missing
+from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import Column, LevelColumn, SplineColumn
 from fcorun.data.tables.encoding import Encoding, join_remarks
 from fcorun.data.tables.scaling import Scaling, reciprocal_or_zero, standardize_per_client
@@ -208,7 +208,7 @@ def _check_filled_numbers(table: SiteTable, name: str, fill: float) -> None:
 
     Where almost all other rows have one number, the column less that number is a function of the filled rows.
     """
-    numbers = coerce_numbers(table.rows.frame[name])[0].astype(np.float64)
+    numbers = table.read_numbers(name)
     is_gap = np.isnan(numbers)
     filled = np.where(is_gap, fill, numbers)
     least = table.policy.min_cell
@@ -228,8 +228,8 @@ def _is_near(fill: float, table: SiteTable, name: str, deviations: int) -> bool:
 
     A site without a row with a gap, or without a value in training rows, has nothing to tell apart.
     """
-    values = coerce_numbers(table.rows.frame[name])[0][table.masks[0]]
-    gaps = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
+    values = table.read_numbers(name)[table.masks[0]]
+    gaps = np.isnan(values)
     if not table.gap_counts.get(name, np.zeros((1, 1))).any() or gaps.all():
         return True
     mean = float(values[~gaps].mean())
@@ -246,7 +246,7 @@ def check_curve(table: SiteTable, column: SplineColumn) -> None:
     rows only metrics leave, but those of models that a server can choose: few of their rows may not be the only ones
     that a combination does not map to 0.
     """
-    numbers = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
+    numbers = table.read_numbers(column.name)
     local_functions = column.list_local_functions(numbers)
     features = np.column_stack(column.encode_cells(numbers, column.fill))
     least = table.policy.min_cell
@@ -287,7 +287,7 @@ def list_curve_parts(table: SiteTable, encoding: Encoding) -> list[tuple[str, np
     parts = []
     for column in encoding.columns:
         if isinstance(column, SplineColumn):
-            numbers = coerce_numbers(table.rows.frame[column.name])[0].astype(np.float64)
+            numbers = table.read_numbers(column.name)
             for values in column.list_local_functions(numbers):
                 parts.append((column.name, ~np.isnan(numbers) & (values != 0)))
     return parts

@@ -12,7 +12,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
-from fcorun.data.tables.cells import coerce_numbers, is_missing
+from fcorun.data.tables.cells import is_missing
 from fcorun.data.tables.columns import Column, SplineColumn
 from fcorun.data.tables.columns.column import ColumnDescription, Histogram
 from fcorun.data.tables.splits import SPLITS
@@ -229,7 +229,7 @@ def hide_small_cells(table: SiteTable, name: str, description: ColumnDescription
                             "knots or medians: plan wider bounds, or mend the file if its unit is another"
                             )  # fmt: skip
         rows = table.client_rows.sort_rows(0)  # the order of the numbers
-        has_number = ~np.isnan(coerce_numbers(table.columns[name])[0][rows].astype(np.float64))
+        has_number = ~np.isnan(table.read_numbers(name)[rows])
         patients = table.patients.unweighted.take(rows[has_number])
         counts = center_cells(bins, HISTOGRAM_BINS, table.policy.min_cell, patients)
         histogram = Histogram(bin_edges(table.options.ranges, name), counts)
@@ -250,7 +250,7 @@ def find_bins(table: SiteTable, values: np.ndarray, name: str) -> np.ndarray:
 def count_outside(table: SiteTable, name: str) -> int:
     """Return how many training rows have a number outside the bounds of ``ranges``, which bins count at a bound."""
     low, high = bin_edges(table.options.ranges, name)[[0, -1]]
-    numbers = coerce_numbers(table.columns[name])[0][table.masks[0]]
+    numbers = table.read_numbers(name)[table.masks[0]]
     return int(((numbers < low) | (numbers > high)).sum())
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, suggest_name, word
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.subset import suggest_folds
-from fcorun.data.tables.cells import has_numpy_numbers, is_missing, to_level_names
+from fcorun.data.tables.cells import coerce_numbers, has_numpy_numbers, is_missing, to_level_names
 from fcorun.data.tables.column_roles import SPLITS, ColumnRoles, ParsedRows, are_counts, read_metadata
 from fcorun.data.tables.columns import Column
 from fcorun.data.tables.columns.levels import check_level_count
@@ -89,6 +89,10 @@ class SiteTable:
     def columns(self) -> dict[str, Any]:
         """Return the columns of the rows, each a pandas.Series, by name."""
         return {str(name): column for name, column in self.rows.frame.items()}
+
+    def read_numbers(self, name: str) -> np.ndarray:
+        """Return the numbers of a column, (N,), NaN for gaps."""
+        return coerce_numbers(self.columns[name])[0].astype(np.float64)
 
     @cached_property
     def n_rows(self) -> np.ndarray:
