@@ -208,17 +208,9 @@ class PermutationPlan:
             if table is not None:
                 tables[chunk] = table
         missing = [chunk for chunk in self.chunks if chunk not in tables]
-        n_missing = sum(map(len, missing))
-        if tables:
-            log(word(f"{self.n + 1 - n_missing} of {self.n + 1} fits exist: reused (`force=true` recomputes)"))
-        if missing:
-            try:
+        with self.study.telling_of_fits(lambda: sum(map(len, tables)), self.n + 1, log):
+            if missing:
                 self._compute_chunks(missing, tables, log)
-            except KeyboardInterrupt:
-                n_done = sum(map(len, tables))
-                log(word(f"interrupted: {self.study.folder} has {n_done} of {self.n + 1} fits; `the same command` "
-                         "resumes"))  # fmt: skip
-                raise
         return np.concatenate([tables[chunk] for chunk in self.chunks])
 
     def _compute_chunks(self, missing: Sequence[range], tables: dict[range, np.ndarray], log: Log) -> None:

@@ -230,9 +230,6 @@ class Study:
         needed later.
         """
         fits = self.load_fits()
-        n_fits = len(self.subsets)
-        if fits:
-            log(word(f"{len(fits)} of {n_fits} fits exist: reused (`force=true` recomputes)"))
         missing = [name for name in self.subsets if name not in fits]
         began = time.monotonic()
 
@@ -247,13 +244,21 @@ class Study:
                 remaining = f", about {minutes} min left" if left > 0.25 else ""
                 log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{remaining}")
 
-        if missing:
-            try:
+        with self.telling_of_fits(lambda: len(fits), len(self.subsets), log):
+            if missing:
                 self.fit_subsets(missing, on_fit)
-            except KeyboardInterrupt:
-                log(word(f"interrupted: {self.folder} has {len(fits)} of {n_fits} fits; `the same command` resumes"))
-                raise
         return {name: fits[name] for name in self.subsets}
+
+    @contextmanager
+    def telling_of_fits(self, count: Callable[[], int], n_fits: int, log: Log) -> Iterator[None]:
+        """Say how many fits exist before the context, and after an interruption; ``count`` returns the number."""
+        if n_existing := count():
+            log(word(f"{n_existing} of {n_fits} fits exist: reused (`force=true` recomputes)"))
+        try:
+            yield
+        except KeyboardInterrupt:
+            log(word(f"interrupted: {self.folder} has {count()} of {n_fits} fits; `the same command` resumes"))
+            raise
 
     def fit_subsets(
         self,
