@@ -46,15 +46,12 @@ class Connections(ABC):
     Attributes:
         run: the identity of the run.
         next_number: the number of the next request.
+        sites: the names of the sites, sorted.
     """
 
     run: str
     next_number: int
-
-    @property
-    @abstractmethod
-    def sites(self) -> tuple[str, ...]:
-        """The names of the sites, sorted."""
+    sites: tuple[str, ...]
 
     @abstractmethod
     def send(self, request: Request) -> dict[str, Message]:

@@ -65,13 +65,9 @@ class FolderConnections(Connections):
     _missed: dict[str, list[Path]] = field(default_factory=dict)  # the answers that a site owes since it is away
 
     def __post_init__(self) -> None:
-        self._sites = check_site_names(self.names)
+        self.sites = check_site_names(self.names)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._old_refusals = self._times_of_refusals()
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        return self._sites
 
     def send(self, request: Request) -> dict[str, Message]:
         message = self.address(request)

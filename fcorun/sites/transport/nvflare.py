@@ -176,11 +176,7 @@ class CollabConnections(Connections):
         self.run = run
         self.wait_seconds = wait_seconds
         self.next_number = 0
-        self._sites = tuple(sorted(client.name for client in collab.clients))
-
-    @property
-    def sites(self) -> tuple[str, ...]:
-        return self._sites
+        self.sites = tuple(sorted(client.name for client in collab.clients))
 
     def send(self, request: Request) -> dict[str, Message]:
         asked = self.list_addressees(request)
