@@ -90,14 +90,16 @@ class AlgorithmCase:
         return compose_cached(*SMALL, f"algo={self.name}", *self.required_overrides, *self.overrides, *overrides)
 
     @property
+    @lru_cache(maxsize=1)  # noqa: B019  (of the last case alone, since programs take memory)
     def engine(self) -> Engine:
         """The engine of ``config()``, whose programs and shapes several checks use."""
-        return _build_engine(self)
+        return engine_of(self.config())
 
     @property
+    @lru_cache(maxsize=1)  # noqa: B019
     def float64_engine(self) -> Engine:
         """The engine of runs in float64, compiled with numbers of no run, whose programs several checks use."""
-        return _build_float64_engine(self)
+        return engine_of(self.scale_numbers(0.7, {self.regularizer_number: [0.2]}))
 
     @property
     def float64_config(self) -> Config:
@@ -130,13 +132,3 @@ class AlgorithmCase:
     def tolerance(self) -> float:
         """The largest relative difference of two runs in float64: rounding may change when an inner solver stops."""
         return 1e-8 if self.has_field("iterations") else 1e-10
-
-
-@lru_cache(maxsize=1)  # of the last case alone, since programs take memory
-def _build_engine(case: AlgorithmCase) -> Engine:
-    return engine_of(case.config())
-
-
-@lru_cache(maxsize=1)
-def _build_float64_engine(case: AlgorithmCase) -> Engine:
-    return engine_of(case.scale_numbers(0.7, {case.regularizer_number: [0.2]}))
