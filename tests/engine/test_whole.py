@@ -107,7 +107,7 @@ def test_of_a_fold_it_is_what_is_left(tmp_path):
     experiment = prepare(config("all", held | ~held))
     data, found = load_data(experiment), []
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, ~held, held)], lambda _, fitted: found.append(fitted))
+    found.extend(fitter.fit([lambda: take_subset(data, ~held, held)]))
     record = run(config("part", held | ~held), "ordinary")
     np.testing.assert_allclose(flat({n: v[0] for n, v in found[0].solution.items()}), flat(record.solution), rtol=1e-9)
 

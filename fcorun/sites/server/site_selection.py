@@ -1,6 +1,6 @@
 """The server of a selection: the study of ``fcorun select``, whose fits are runs over sites."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,9 +60,9 @@ class SiteStudy(Study):
         """Return no fit: a site answers requests in one order alone, which includes those of all fits."""
         return {}
 
-    def fit_subsets(self, names: Sequence[str], on_fit: Callable[[int, PathFit], None]) -> None:
-        """Run the path on these subsets with the sites; call ``on_fit`` with the position of each and its fit."""
-        for i, name in enumerate(names):
+    def fit_subsets(self, names: Sequence[str]) -> Generator[PathFit, None, None]:
+        """Run the path on these subsets with the sites, and yield the fit of each in their order."""
+        for name in names:
             with use_precision(self.experiment.settings.precision):
                 data = self._begin(name)
                 experiment = resolve_auto(self.experiment, data)[0]
@@ -70,7 +70,7 @@ class SiteStudy(Study):
                 engine = engine.share_programs(lambda key: self.programs.setdefault(key, CompiledPrograms()))
                 points = [point_at(experiment, self.path.param_name, value) for value in self.path.values]
                 fit = fit_batch(experiment, engine, points)
-            on_fit(i, fit)
+            yield fit
 
     def begin_refit(self) -> None:
         """Tell the sites that the run on all rows begins."""

@@ -13,7 +13,7 @@ BMC Med. Res. Methodol. 2016).
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -182,8 +182,8 @@ class PathFitter:
     def __reduce__(self):  # without what belongs to this process
         return PathFitter, (self.experiment, self.data, self.path, self.max_client_rows)
 
-    def fit(self, make_subsets: Sequence[Callable[[], RowSubset]], on_fit: Callable[[int, PathFit], None]) -> None:
-        """Run the path on each subset, made just before it is run; call ``on_fit`` with its position and its fit."""
+    def fit(self, make_subsets: Sequence[Callable[[], RowSubset]]) -> Generator[PathFit, None, None]:
+        """Run the path on each subset, made just before it is run, and yield the fits in their order."""
         one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches
         threads = 1 if one_thread else available_cores()
         if self._is_baseline:
@@ -197,9 +197,9 @@ class PathFitter:
                 fits = deque()
                 for make in make_subsets:
                     fits.append(pool.submit(copy_context().run, lambda make=make: self.fit_subset(make())))
-                for i in range(len(make_subsets)):
-                    wait_for_first({fit := fits.popleft()})  # popped, so that its models are freed after on_fit
-                    on_fit(i, fit.result())
+                while fits:
+                    wait_for_first({fits[0]})
+                    yield fits.popleft().result()  # popped, so that its models are freed by whom they are for
             except BaseException:
                 self.stop_requested.set()
                 pool.shutdown(cancel_futures=True)

@@ -16,7 +16,6 @@ from fcorun.methods.problem.path_solver import PathRows, Penalty, has_path_solve
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import nonzero_limits
-from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.path import RegularizationPath
 from fcorun.studies.selection.select_stable import find_support
 from fcorun.studies.selection.selection_result import ALL_ROWS
@@ -56,22 +55,19 @@ class PathFits:
         parent = f"{study.experiment.fingerprint} permutation {number} of {study.experiment.settings.seed}"
         experiment = replace(study.experiment, data=SubsetDataset(parent, subset))
         permuted = replace(study, experiment=experiment, data=data)
-        outputs: list[np.ndarray] = []
-        support: list[np.ndarray] = []
-
-        def on_fit(i: int, fit: PathFit) -> None:
-            name = list(study.subsets)[i]
-            if name == ALL_ROWS:
-                if self.has_support:
-                    support.append(find_support(fit, self.limits).solution["chosen"].sum(axis=1).astype(float))
-                return
-            held_out = fit.held_out[SHARED]
-            if not outputs:
-                outputs.append(np.empty((len(held_out), len(y), *held_out.shape[2:])))
-            outputs[0][:, study.subsets[name].validation] = held_out
-
-        permuted.fit_subsets(list(study.subsets), on_fit, self.programs)
-        return PathOutputs(outputs[0], support[0] if support else np.full(len(path.values), np.nan))
+        outputs = None
+        support = np.full(len(path.values), np.nan)
+        names = list(study.subsets)
+        for name, fit in zip(names, permuted.fit_subsets(names, self.programs), strict=True):
+            if name != ALL_ROWS:
+                held_out = fit.held_out[SHARED]
+                if outputs is None:
+                    outputs = np.empty((len(held_out), len(y), *held_out.shape[2:]))
+                outputs[:, study.subsets[name].validation] = held_out
+            elif self.has_support:
+                support = find_support(fit, self.limits).solution["chosen"].sum(axis=1).astype(float)
+        assert outputs is not None
+        return PathOutputs(outputs, support)
 
 
 @dataclass(frozen=True, eq=False)

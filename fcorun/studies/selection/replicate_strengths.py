@@ -8,7 +8,6 @@ from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.classifiers import DEFAULT_THRESHOLD
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.prepare import replace_plugins
-from fcorun.studies.selection.fitting import PathFit
 from fcorun.studies.selection.select import plan_selection
 from fcorun.studies.selection.selection_result import SelectOptions
 
@@ -38,14 +37,11 @@ def choose_strength(experiment: PreparedExperiment) -> tuple[PreparedExperiment,
     except UserError as error:
         raise UserError(f"`study.strength={study.strength}`, whose folds are `study.folds`: {error}") from error
     names = list(plan.study.subsets)
-    fits: dict[str, PathFit] = {}
-
-    def keep_fit(position: int, fit: PathFit) -> None:
-        fits[names[position]] = plan.reduce_fit(names[position], fit)
-
     if len(_programs) > _MOST_PROGRAMS:
         _programs.clear()
-    plan.study.fit_subsets(names, keep_fit, _programs)
+    fits = {}
+    for name, fit in zip(names, plan.study.fit_subsets(names, _programs), strict=True):
+        fits[name] = plan.reduce_fit(name, fit)
     selection = plan.conclude(fits)
     strength = float(selection.path.values[selection.choice.chosen_index])
     config = experiment.config | {"reg": experiment.config["reg"] | {"strength": strength}}

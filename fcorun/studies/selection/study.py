@@ -8,7 +8,7 @@ import hashlib
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -232,21 +232,17 @@ class Study:
         fits = self.load_fits()
         missing = [name for name in self.subsets if name not in fits]
         began = time.monotonic()
-
-        def on_fit(i: int, fit: PathFit) -> None:
-            name = missing[i]
-            fits[name] = reduce_fit(name, fit)
-            fits[name].save(self.fit_file(name))
-            if len(missing) <= 10 or i == 0 or (i + 1) % (len(missing) // 10) == 0:
-                n_runs = len(self.path.runs.values)
-                left = (time.monotonic() - began) / (i + 1) * (len(missing) - i - 1) / 60
-                minutes = np.format_float_positional(left, precision=1, fractional=False, trim="-")
-                remaining = f", about {minutes} min left" if left > 0.25 else ""
-                log(f"{i + 1} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{remaining}")
-
-        with self.telling_of_fits(lambda: len(fits), len(self.subsets), log):
-            if missing:
-                self.fit_subsets(missing, on_fit)
+        computed = self.fit_subsets(missing)
+        with self.telling_of_fits(lambda: len(fits), len(self.subsets), log), closing(computed):
+            for i, name in enumerate(missing, start=1):
+                fits[name] = reduce_fit(name, next(computed))
+                fits[name].save(self.fit_file(name))
+                if len(missing) <= 10 or i == 1 or i % (len(missing) // 10) == 0:
+                    n_runs = len(self.path.runs.values)
+                    left = (time.monotonic() - began) / i * (len(missing) - i) / 60
+                    minutes = np.format_float_positional(left, precision=1, fractional=False, trim="-")
+                    remaining = f", about {minutes} min left" if left > 0.25 else ""
+                    log(f"{i} of {len(missing)} fits of {n_runs} {'run' if n_runs == 1 else 'runs'} each{remaining}")
         return {name: fits[name] for name in self.subsets}
 
     @contextmanager
@@ -261,12 +257,10 @@ class Study:
             raise
 
     def fit_subsets(
-        self,
-        names: Sequence[str],
-        on_fit: Callable[[int, PathFit], None],
-        programs: dict[str, CompiledPrograms] | None = None,
-    ) -> None:
-        """Run the path on these subsets; call ``on_fit`` with the position of each among ``names`` and its fit.
+        self, names: Sequence[str], programs: dict[str, CompiledPrograms] | None = None
+    ) -> Generator[PathFit, None, None]:
+        """Run the path on these subsets, and yield the fit of each in their order.
+
         ``programs`` keeps the compiled programs for other studies of the same shapes.
         """
         first_rows = self.data.train.offsets[:-1]  # of each client
@@ -275,11 +269,9 @@ class Study:
         fitter = PathFitter(self.experiment, self.data, self.path, np.max(row_counts, axis=0), programs)
         if workers := study_workers.get():
             work = SubsetFits(fitter, self.take_subset)
-            with closing(workers.compute_parts(work, names, self.experiment, self.folder)) as fits:
-                for i, fit in enumerate(fits):
-                    on_fit(i, fit)
-            return
-        fitter.fit([partial(self.take_subset, name) for name in names], on_fit)
+            yield from workers.compute_parts(work, names, self.experiment, self.folder)
+        else:
+            yield from fitter.fit([partial(self.take_subset, name) for name in names])
 
     def begin_refit(self) -> None:
         """Tell those who have the rows that a run on all of them begins; rows in memory need no word."""

@@ -52,26 +52,24 @@ def fit_and_run(train, held_out, *overrides, task="regression"):
     assert len(data.train.y) == len(y)
     fits = []
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1, 0.03])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, train, held_out)], lambda _, fit: fits.append(fit))
+    fits.extend(fitter.fit([lambda: take_subset(data, train, held_out)]))
     record = run(config("subset.npz", *overrides, "reg.strength=0.03", task=task), "ordinary")
     return fits[0], record
 
 
 @pytest.mark.slow
-def test_fits_are_freed_after_on_fit():
+def test_fits_are_freed_after_their_use():
     """A study may have hundreds of subsets."""
     np.savez("all.npz", X=X, y=SCORE, client=OWNER)
     experiment = prepare(config("all.npz", "data.validation=0", "algo.client_lr=0.02", "algo.server_lr=1"))
     data, fit_refs = load_data(experiment), []
-
-    def on_fit(_: int, fit) -> None:
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
+    for fit in fitter.fit([lambda: take_subset(data, *BY_CLIENTS)] * 4):
         if any(ref() for ref in fit_refs):
             gc.collect()
         assert not any(ref() for ref in fit_refs)
         fit_refs.append(weakref.ref(fit))
-
-    fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, *BY_CLIENTS)] * 4, on_fit)
+        del fit
     assert len(fit_refs) == 4
 
 
@@ -83,7 +81,7 @@ def test_all_rows_and_folds_share_the_program_of_the_rounds():
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1])), data.train.sizes)
     all_rows = np.ones(len(SCORE), bool)
     subsets = [(PLACE % 2 > 0, PLACE % 2 == 0), (PLACE % 2 == 0, PLACE % 2 > 0), (all_rows, ~all_rows)]
-    fitter.fit([partial(take_subset, data, *masks) for masks in subsets], lambda _, fit: fits.append(fit))
+    fits.extend(fitter.fit([partial(take_subset, data, *masks) for masks in subsets]))
     (programs,) = fitter.programs.values()
     assert Counter(name for name, *_ in programs.compiled) == {"initial_state": 1, "advance": 1, "evaluate": 2}
     assert len(fits) == 3
@@ -96,7 +94,7 @@ def fit_baseline(x, y, *overrides):
     experiment = prepare(config("baseline.npz", "data.validation=0", "algo=centralized", *overrides))
     data, fits = load_data(experiment), []
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.3, 0.1, 0.03])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, place % 8 < 6, place % 8 >= 6)], lambda _, fit: fits.append(fit))
+    fits.extend(fitter.fit([lambda: take_subset(data, place % 8 < 6, place % 8 >= 6)]))
     return fits[0]
 
 
@@ -209,7 +207,7 @@ def test_rows_of_a_subset_keep_their_weights_and_offsets(case):
     experiment = prepare(config("rows.csv", "data.validation=0", *columns))
     data, fits = load_data(experiment), []
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1, 0.03])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, *BY_CLIENTS)], lambda _, fit: fits.append(fit))
+    fits.extend(fitter.fit([lambda: take_subset(data, *BY_CLIENTS)]))
     record = run(config("rows.csv", "data.validation=['2']", "reg.strength=0.03", *columns), "ordinary")
     for name, value in record.solution.items():
         np.testing.assert_allclose(fits[0].solution[name][1], value, rtol=1e-9, atol=1e-10)
@@ -233,7 +231,7 @@ def test_held_out_rows_are_ranked_in_the_tail(options, rankings, monkeypatch):
     data, fits = load_data(experiment), []
     monkeypatch.setattr(evaluate, "rank_runs", rank)
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.1, 0.01])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, *BY_ROWS)], lambda _, fit: fits.append(fit))
+    fits.extend(fitter.fit([lambda: take_subset(data, *BY_ROWS)]))
     assert ranked == [(2, BY_ROWS[1].sum())] * rankings
     assert np.isfinite(fits[0].metrics["val_auc"]).all()
 

@@ -188,7 +188,7 @@ def test_folds_in_which_other_clients_have_weight_held_out():
             fitter = PathFitter(
                 experiment, data, RegularizationPath("strength", np.array([0.1, 0.01])), data.train.sizes
             )
-            fitter.fit(group, lambda _, fit, fits=fits: fits.append(fit))
+            fits.extend(fitter.fit(group))
     for one, other in zip(together, one_by_one, strict=True):
         for name, values in other.metrics.items():
             np.testing.assert_allclose(one.metrics[name], values, rtol=1e-6, err_msg=name)
@@ -200,9 +200,8 @@ def test_the_gap_of_a_fold_is_that_of_its_rows():
                                 "data.weight=k", k=np.arange(36) % 3 + 1))  # fmt: skip
     data, fits, strengths = load_data(experiment), [], np.array([0.3, 0.1])
     subset = take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)
-    PathFitter(experiment, data, RegularizationPath("strength", strengths), data.train.sizes).fit(
-        [lambda: subset], lambda _, fit: fits.append(fit)
-    )
+    fitter = PathFitter(experiment, data, RegularizationPath("strength", strengths), data.train.sizes)
+    fits.extend(fitter.fit([lambda: subset]))
     for i, strength in enumerate(strengths):
         problem = build_problem(experiment.with_resolved(reg=L1(float(strength))), subset.data)
         with jax.enable_x64(True):
@@ -228,8 +227,8 @@ def test_a_baseline_with_a_relative_strength_keeps_its_certificate(monkeypatch):
         experiment = prepare(settings)
         data, fits = load_data(experiment), []
         fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.5, 0.05])), data.train.sizes)
-        fitter.fit([lambda data=data: take_subset(data, np.arange(36) % 3 > 0, np.arange(36) % 3 == 0)],
-                   lambda _, fit, fits=fits: fits.append(fit))  # fmt: skip
+        held_out = np.arange(36) % 3 == 0
+        fits.extend(fitter.fit([lambda data=data, held_out=held_out: take_subset(data, ~held_out, held_out)]))
         means.append(fits[0].metrics["val_loss"])
     assert gaps == [True, True]
     np.testing.assert_array_equal(*means)

@@ -111,7 +111,7 @@ def test_a_fold_predicts_what_a_record_of_its_rows_predicts(standardize):
     experiment = prepare(overrides("rows.csv"))
     data, fits = load_data(experiment), []
     fitter = PathFitter(experiment, data, RegularizationPath("strength", np.array([0.05])), data.train.sizes)
-    fitter.fit([lambda: take_subset(data, ~held_out, held_out)], lambda _, fit: fits.append(fit))
+    fits.extend(fitter.fit([lambda: take_subset(data, ~held_out, held_out)]))
     record = run(overrides("fold.csv", "reg.strength=0.05"), "ordinary")
     np.testing.assert_allclose(fits[0].solution["weights"][0], record.solution["weights"], rtol=1e-8, atol=1e-8)
     predicted = record.predict(pd.DataFrame(table[held_out]))["prediction"]
