@@ -158,6 +158,30 @@ def find_runs(fits: Mapping[str, PathFit], state: str) -> Bool[np.ndarray, "S P"
     return np.stack([fit.end_state for fit in fits.values()]) == END_STATES.index(state)
 
 
+def compute_in_threads(
+    work: Callable[[Any], Any],
+    items: Iterable[Any],
+    n_threads: int,
+    blas_threads: int | None,
+    stop: threading.Event | None = None,
+) -> Generator[Any, None, None]:
+    """Yield ``work(item)`` for each item in their order, computed by threads of this process.
+
+    If the caller ends before, or a signal interrupts, ``stop`` tells the work that runs to end, and no other begins.
+    """
+    with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(n_threads) as pool:
+        try:
+            results = deque(pool.submit(copy_context().run, work, item) for item in items)
+            while results:
+                wait_for_first({results[0]})
+                yield results.popleft().result()  # popped, so that its models are freed by whom they are for
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 @dataclass
 class PathFitter:
     """A runner of one path on many subsets; programs and rows on the device are shared between subsets.
@@ -183,7 +207,7 @@ class PathFitter:
         return PathFitter, (self.experiment, self.data, self.path, self.max_client_rows)
 
     def fit(self, make_subsets: Sequence[Callable[[], RowSubset]]) -> Generator[PathFit, None, None]:
-        """Run the path on each subset, made just before it is run, and yield the fits in their order."""
+        """Run the path on each subset, made just before it is run, and return the fits in their order."""
         one_thread = self.experiment.settings.debug or not compute_policy().threaded_batches
         threads = 1 if one_thread else available_cores()
         if self._is_baseline:
@@ -192,18 +216,9 @@ class PathFitter:
             threads = max(1, min(threads, fits_at_once))
         # a fit has one core: with several threads, products of matrices as small as a client's take five times as long
         blas_threads = 1 if threads > 1 else None
-        with defer_interruption(), threadpool_limits(blas_threads), ThreadPoolExecutor(threads) as pool:
-            try:
-                fits = deque()
-                for make in make_subsets:
-                    fits.append(pool.submit(copy_context().run, lambda make=make: self.fit_subset(make())))
-                while fits:
-                    wait_for_first({fits[0]})
-                    yield fits.popleft().result()  # popped, so that its models are freed by whom they are for
-            except BaseException:
-                self.stop_requested.set()
-                pool.shutdown(cancel_futures=True)
-                raise
+        return compute_in_threads(
+            lambda make: self.fit_subset(make()), make_subsets, threads, blas_threads, stop=self.stop_requested
+        )
 
     @property
     def _is_baseline(self) -> bool:

@@ -1,10 +1,8 @@
 """``fcorun permute``: the cross-validation of permuted targets, in chunks that are not computed again."""
 
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
-from threadpoolctl import threadpool_limits
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.metrics import IGNORES_PSI
 from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records.formats import READ_ERRORS, columns_csv, json_text, npz_bytes, read_npz
-from fcorun.base.system.files import defer_interruption, wait_for_first, write_atomically
+from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import available_cores
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
@@ -30,6 +27,7 @@ from fcorun.methods.problem.problem import Batch
 from fcorun.methods.problem.solver import gather_rows, make_strength_max
 from fcorun.reports.pictures.layout import make_figure, pt, render_picture, style_context
 from fcorun.runs.executors.dask import study_workers
+from fcorun.studies.selection.fitting import compute_in_threads
 from fcorun.studies.selection.folds import (
     SubsetMasks,
     assign_folds,
@@ -222,7 +220,9 @@ class PermutationPlan:
         else:
             if isinstance(work.fits, PathFits):
                 self._estimate(work.fits, sum(map(len, missing)), log)
-            computed = self._compute_in_threads(work, missing)
+            is_direct = isinstance(work.fits, DirectFits)  # the fits of a selection have threads of their own
+            n_threads = available_cores() if is_direct else 1
+            computed = compute_in_threads(work, missing, n_threads, blas_threads=1 if is_direct else None)
         began = time.monotonic()
         with closing(computed):
             for i, (chunk, table) in enumerate(zip(missing, computed, strict=True), start=1):
@@ -231,20 +231,6 @@ class PermutationPlan:
                 if i % max(len(missing) // 10, 1) == 0 and i < len(missing):
                     left = (time.monotonic() - began) / i * (len(missing) - i) / 60
                     log(f"{chunk.stop:,} of {self.n + 1:,} fits, about {left:.1f} min left")
-
-    def _compute_in_threads(self, work: "PermutedChunks", chunks: Sequence[range]) -> Generator[np.ndarray, None, None]:
-        """Yield the statistics of chunks."""
-        is_direct = isinstance(work.fits, DirectFits)  # the fits of a selection have threads of their own
-        threads = available_cores() if is_direct else 1
-        with defer_interruption(), threadpool_limits(1 if is_direct else None), ThreadPoolExecutor(threads) as pool:
-            futures = [pool.submit(copy_context().run, work, chunk) for chunk in chunks]
-            try:
-                for future in futures:
-                    wait_for_first({future})
-                    yield future.result()
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
 
     def compute_chunk(self, fits: DirectFits | PathFits, chunk: range) -> Float[np.ndarray, "k S"]:
         """Return the statistics of some permutations."""
