@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from effective_rows import effective_number
 from hostile_plans import FEATURES, TARGET, HostilePlan, Outcome, find_likeness, make_frame, try_hostile
 from ledger_plans import describe
 
 from fcorun.engine.schedule import Schedule
 from fcorun.results.models.inference_problem import InferenceOptions
-from fcorun.sites.plan.patients import effective_number, least_effective_number
+from fcorun.sites.plan.patients import least_effective_number
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.site.acceptance import accept, find_differences, open_checked_site, open_durable_site
 from fcorun.sites.transport.messages import OwnerError

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from effective_rows import effective_number
 from helpers import composed, fails
 from ledger_plans import SPLIT, N, run, split_of, write_visits
 from three_sites import plan_of
@@ -16,7 +17,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.sites import Sites
 from fcorun.engine.remote.programs import effective_numbers, number_patients, sum_shares, sum_shares_by_client
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.plan.patients import Patients, effective_number, least_effective_number
+from fcorun.sites.plan.patients import Patients, least_effective_number
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.plan.site_options import SiteOptions

@@ -13,7 +13,7 @@ from three_sites import plan_of, sites_of, write_tables
 from fcorun.base.errors import UserError
 from fcorun.data.tables.cells import is_missing
 from fcorun.experiment.prepare import prepare
-from fcorun.sites.plan.patients import effective_number
+from fcorun.sites.plan.patients import effective_numbers
 from fcorun.sites.plan.plan import Plan
 from fcorun.sites.plan.planned_study import PlannedIntervals
 from fcorun.sites.plan.policy import Policy
@@ -71,7 +71,8 @@ def first(n_first: int, n: int = 60, values=(1, 0)) -> list:
     [([], 0.0), ([0, 0], 0.0), ([0.1] * 10, 10.0), ([1e-200, 0, 0], 1.0), ([2, 1, 1], 16 / 6), ([1e200, 1e200], 2.0)],
 )
 def test_the_effective_number_is_that_of_terms_of_equal_size(sizes, number):
-    assert effective_number(np.array(sizes, float)) == pytest.approx(number, rel=1e-15)
+    numbers = effective_numbers(np.array(sizes, float), np.zeros(len(sizes), int), 1)
+    assert numbers == pytest.approx([number], rel=1e-15)
 
 
 @pytest.mark.slow

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from effective_rows import effective_number
 from helpers import fails
 from site_tables import save
 
 from fcorun.base.config import build
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.tables.columns import SplineColumn
-from fcorun.sites.plan.patients import Patients, effective_number
+from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.policy import Policy
 from fcorun.sites.tables.summed_sets import SummedSets, single_out
 from fcorun.sites.tables.table_agreement import check_curve

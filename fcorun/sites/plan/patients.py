@@ -103,11 +103,6 @@ def effective_numbers(c: np.ndarray, part: np.ndarray, n_parts: int) -> np.ndarr
     return total**2 / np.where(squares > 0, squares, 1.0)
 
 
-def effective_number(c: np.ndarray) -> float:
-    """Return the effective number of terms of the sizes ``c``, (N,), as ``effective_numbers`` does."""
-    return float(effective_numbers(c, np.zeros(len(c), int), 1)[0])
-
-
 def least_effective_number(values: np.ndarray, patient: np.ndarray | None = None) -> float:
     """Return the least effective number of |values - c| over all numbers c; infinity for equal values, (N,).
 
