@@ -49,7 +49,8 @@ _BY_COLUMN = (
 )  # whose columns have names of the data
 _OVER_CLIENTS = re.compile(rf"(^|_)(train|val)_.*({'|'.join([*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES])})(_|$)")
 _HELD_OUT = re.compile(r"(^|_)val_")
-_COUNT = re.compile(r"(?<![\w.,])(?:(\d[\d,]*) of )?(\d[\d,]*|no) ([\w-]+ )?(row|event|group|patient)s?\b")
+_COUNT = re.compile(r"(?<![\w.,])(?:(\d[\d,]*) of )?(\d[\d,]*|no) ([\w-]+ )?(row|event|patient)s?\b")
+_BEFORE_NAME = r"(\b[Cc]lients?\b([^;]*?([,(:]|\band\b))? ?'?|\b(?=fold ))"  # of a client, also in a list, or a fold
 _UNSENT_SENTENCE = f"left out of what was sent: a sentence on fewer than {LEAST_ROWS} rows"
 _FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters`` in fcorun.results.models.inference say
     r"((rows of|events in|rows without an event in) )?(no|\d[\d,]*) (rows?|events?|groups?|clients?)"
@@ -149,7 +150,7 @@ class FewRows:
     def _hide_sentence(self, text: str) -> str:
         """Return a sentence, or that it is left out: it counts few rows, or is on a client or fold that has few."""
         names = "|".join(map(re.escape, self.small))
-        is_of_small = names and re.search(rf"(client '?|'|outer )({names})(?!\w)", text)
+        is_of_small = names and re.search(rf"{_BEFORE_NAME}({names})(?!\w)", text)
         return _UNSENT_SENTENCE if is_of_small or _counts_few(text) else text
 
     def _drop_metrics(self, content: Any) -> Any:

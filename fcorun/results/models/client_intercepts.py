@@ -93,8 +93,9 @@ def name_infinite_intercepts(data: FederatedData, finite: np.ndarray) -> str:
     """Return a clause that names the clients whose intercept is not ``finite``, (M,); empty if each is."""
     if finite.all():
         return ""
-    names = abbreviate([f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)])
-    return f"no finite intercept for {names}, with {describe_equal_targets(data)}"
+    names = [f"'{data.client_names[m]}'" for m in np.flatnonzero(~finite)]
+    clients = "client" if len(names) == 1 else "clients"
+    return f"no finite intercept for {clients} {abbreviate(names)}, with {describe_equal_targets(data)}"
 
 
 def describe_equal_targets(data: FederatedData) -> str:

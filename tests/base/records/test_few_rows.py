@@ -205,6 +205,13 @@ def test_levels_with_few_rows_keep_their_numbers(tmp_path):
         ("left out: outer fold 3 holds out 'yes' only", False),
         ("left out: client 'Dorf' has rows of 'yes' only", False),
         ("1 of 60 validation rows has a new level", False),
+        ("no training row of clients Bern, Dorf has an event", False),
+        ("no finite intercept for clients 'Bern' and 'Dorf', with rows of one class alone", False),
+        ("3 scores have no interval, because they are the same in all samples, for clients: Bern, Dorf", False),
+        ("2 of 60 rows are of clients that training did not have ('Dorf'): means take their place", False),
+        ("fold 1, fold 3: the rows held out are of one class only", False),
+        ("of the classes 'A' and 'B', coefficients above 0 and probabilities speak for 'B'", True),
+        ("no observed risk for 2 of 10 groups; fold 30 of all clients", True),
         ("gaps are filled: 'crp' by 9.86587 in 1,003 rows", True),
         ("except for 60 of 93 rows; Dorf has no training rows, algo=newton tolerance=1.3", True),
     ],
@@ -213,7 +220,7 @@ def test_a_sentence_on_few_rows_is_left_out(sentence, is_sent, tmp_path):
     """The rule is on counts and names, whatever else is said, and holds in JSON, tables and texts."""
     (tmp_path / "results.csv").write_text(csv_text([{"algo": "newton", "reason": sentence}]))
     (tmp_path / "run.log").write_text(f"first\n{sentence}\n")
-    few = FewRows(False, ("Dorf", "fold 3"))
+    few = FewRows(False, ("Dorf", "fold 3", "B", "all clients"))
     shown = few.hide_numbers({"verdict": sentence, "nested": {"warnings": [sentence]}, "name": "2 rows"}, tmp_path)
     table = few.read_rest(tmp_path / "results.csv") or (tmp_path / "results.csv").read_text()
     text = few.read_rest(tmp_path / "run.log") or ""

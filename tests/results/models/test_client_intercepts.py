@@ -120,7 +120,7 @@ def test_a_client_of_one_class_is_named_and_changes_no_coefficient():
     new_rows = frame[frame["clinic"] == "a"].assign(clinic="d", ill=1)
     record = record_of("data.standardize=none", frame=pd.concat([frame, new_rows]))
     np.testing.assert_allclose(record.solution["weights"], without["weights"], rtol=1e-6)
-    assert "no finite intercept for 'd', with rows of one class alone" in record.status["reason"]
+    assert "no finite intercept for client 'd', with rows of one class alone" in record.status["reason"]
     np.testing.assert_allclose(record.solution["client_intercepts"][3], without["bias"], rtol=1e-6)
 
 
@@ -154,7 +154,7 @@ def test_a_client_of_one_class_changes_no_interval(penalty):
     np.testing.assert_allclose(table.estimate, [*expected.estimate, np.nan], rtol=1e-6)
     np.testing.assert_allclose(table.standard_error, [*expected.standard_error, np.nan], rtol=1e-6)
     assert table.to_csv().splitlines()[-1].startswith("(intercept of d),,")
-    warning = "no finite intercept for 'd', with rows of one class alone: these rows tell nothing"
+    warning = "no finite intercept for client 'd', with rows of one class alone: these rows tell nothing"
     assert any(warning in line for line in find_warnings(inference))
 
 
