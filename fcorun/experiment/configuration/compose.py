@@ -19,6 +19,7 @@ from yaml import MarkedYAMLError, YAMLError
 
 from fcorun.base.config import (
     AUTO,
+    GRID_SECTIONS,
     NOTE_ADVICE,
     NOTE_KEYS,
     SECTIONS,
@@ -209,18 +210,26 @@ def _read_values(config: DictConfig) -> dict[str, Any]:
 def refuse_sweep(config: DictConfig, hydra: Any) -> None:
     """Raise UserError if an experiment has axes, and a single run gives no value for them.
 
-    ``hydra`` is Hydra's own section of the configuration.
+    An axis of which the run's choice has no field, such as algo.client_lr with algo=centralized, needs no value. If all
+    runs are lines of ``also``, the axes are the keys with which the lines begin. ``hydra`` is Hydra's own section of
+    the configuration.
     """
     given_keys = {override_key(text) for text in hydra.overrides.task}
-    params = hydra.sweeper.get("params") or {}
-    axes = [key for key in params if key not in given_keys]
-    if not axes and (params or not hydra.sweeper.get("also")):
+    keys = hydra.sweeper.get("params") or dict.fromkeys(map(override_key, hydra.sweeper.get("also") or ()))
+    axes = [key for key in keys if key not in given_keys and _has_key(config, key)]
+    if not axes:
         return
     experiment = hydra.runtime.choices.get("experiment")
     source = f"experiment={experiment}" if experiment else "hydra.sweeper"
-    figure_advice = f", or `fcorun figure {experiment}` for its picture" if config.get("figure") else ""
-    run_advice = f"; for one run of it, give {', '.join(axes)}" if axes else ""
-    raise UserError(f"{source} is a sweep: give `fcorun -m`{figure_advice}{run_advice}")
+    picture_advice = f", `fcorun figure {experiment}` with its picture" if config.get("figure") else ""
+    raise UserError(f"{source} is a sweep: give one value of {', '.join(axes)} for one run; `fcorun -m` runs "
+                    f"all{picture_advice}")  # fmt: skip
+
+
+def _has_key(config: DictConfig, key: str) -> bool:
+    """Return whether a composed configuration has the key of an axis, as a field of a choice."""
+    section, _, name = key.partition(".")
+    return not name or section not in GRID_SECTIONS or name.partition(".")[0] in _class_fields(config[section])
 
 
 def compose_config(overrides: Sequence[str], with_hydra: bool = True) -> DictConfig:

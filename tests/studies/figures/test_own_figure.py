@@ -212,13 +212,32 @@ def test_a_users_figure_is_listed_and_composed():
 
 def test_python_makes_a_users_figure_and_takes_no_sweep_for_a_run():
     write("experiment/race.yaml", "hydra: {sweeper: {params: {algo: 'fedavg,fedmid'}}}\nfigure: {title: Race}\n")
-    with fails("experiment=race is a sweep", "fcorun figure race", "for one run of it, give algo"):
+    with fails("experiment=race is a sweep: give one value of algo for one run", "fcorun figure race"):
         compose(["experiment=race"], config_dir="myconf")
     assert compose(["experiment=race", "algo=fedmid"], config_dir="myconf")["algo"]["name"] == "fedmid"
     with fails("no figure 'race'", "config_dir=DIR"):
         fcorun.figure("race")
     with fails("dry_run=True lists the runs"):
         fcorun.figure("race", config_dir="myconf", overrides=["dry_run=true"])
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        (["experiment=fco_fig3a"], "algo, algo.client_lr, algo.server_lr"),
+        (["experiment=fco_fig3a", "algo=fedmid"], "algo.client_lr, algo.server_lr"),
+        (["experiment=fco_fig3a", "algo=fedmid", "algo.client_lr=0.1", "algo.server_lr=1"], ""),
+        (["experiment=fco_fig3a", "algo=centralized"], ""),  # which has no rates
+        (["experiment=few_rounds", "rounds=2"], "algo"),
+        (["experiment=few_rounds", "algo=fedavg"], ""),
+    ],
+)
+def test_a_run_of_a_sweep_gives_a_value_for_each_axis_that_it_has(given, asked):
+    if not asked:
+        assert compose(given)["algo"]["name"] == given[1].removeprefix("algo=")
+        return
+    with fails(f"is a sweep: give one value of {asked} for one run; "):
+        compose(given)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fcorun.experiment.configuration.compose import compose
+from fcorun.experiment.configuration.compose import compose_shared
 from fcorun.interface.cli.commands.study_command import run_study
 
 _KEYS = (
@@ -24,4 +24,4 @@ def run(argv: Sequence[str]) -> int:
 def _import_kind():
     from fcorun.studies.selection.comparison import CompareOptions, plan_comparison
 
-    return CompareOptions, lambda _, overrides, options, out: plan_comparison(compose, overrides, options, out)
+    return CompareOptions, lambda _, overrides, options, out: plan_comparison(compose_shared, overrides, options, out)
