@@ -1,7 +1,7 @@
 """Numbers of few rows, which tell of single patients, and stay where a record is sent.
 
 If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
-is what those few have. If all rows of a set that is held out are few, no number on held-out rows is sent. A picture
+is what those few have. If all rows of a set that is held out are few, no number on them is sent. A picture
 is not sent if a table that it is drawn from is not, or not as a whole. Neither is a sentence on few rows.
 """
 
@@ -40,6 +40,7 @@ _DRAWN_FROM = {  # the tables that pictures show, where they are others than met
     "calibration": ("calibration.csv", "thresholds.csv"),
     "decision": ("thresholds.csv",),
 } | dict.fromkeys(["coefficients", "splines", "brain", "brain_by_client", "stability", "permutation"], ())
+_OUT_OF_FOLD = ("selection.csv", "curve.csv", "nested.csv")  # whose val_ metrics are of rows out of fold
 _METRICS = ("metrics.csv", "lasso_metrics.csv", "results.csv")  # the tables of all other pictures
 _BY_COLUMN = (
     "coefficients_by_client.csv",
@@ -86,14 +87,15 @@ class FewRows:
                     sets.add(rows)
         return cls(False, tuple(names), frozenset(sets))
 
-    def hides(self, metric: str) -> bool:
+    def hides(self, metric: str, held_out: str = "validation") -> bool:
         """Return whether a metric, or a statistic of one such as ``tail_val_loss``, tells of few rows; no setting does.
 
-        Metrics over clients are of the best or worst clients, or a quantile or spread over clients.
+        Metrics over clients are of the best or worst clients, or a quantile or spread over clients. Those that begin
+        by ``val_`` are of the set ``held_out``.
         """
         if "." in metric:
             return False
-        if self.small_sets and _HELD_OUT.search(metric):
+        if held_out in self.small_sets and _HELD_OUT.search(metric):
             return True
         return bool(self.small) and summarizes_clients(metric)
 
@@ -135,7 +137,8 @@ class FewRows:
             rest = [line for line in lines if self._is_sent(line)]
             if path.name in _ALL:
                 rest = _keep_totals(rest, all_clients)
-        rest = [self._drop_metrics(change_texts(line, self._change_text)) for line in rest]
+        held_out = "out_of_fold" if path.name in _OUT_OF_FOLD else "validation"
+        rest = [self._drop_metrics(change_texts(line, self._change_text), held_out) for line in rest]
         return None if rest == lines else csv_text(rest)
 
     def _is_sent(self, line: dict[str, str]) -> bool:
@@ -153,13 +156,13 @@ class FewRows:
         is_of_small = names and re.search(rf"{_BEFORE_NAME}({names})(?!\w)", text)
         return _UNSENT_SENTENCE if is_of_small or _counts_few(text) else text
 
-    def _drop_metrics(self, content: Any) -> Any:
+    def _drop_metrics(self, content: Any, held_out: str = "validation") -> Any:
         """Return the content of a line, or of JSON, without metrics that tell of few rows."""
         if isinstance(content, list):
-            return [self._drop_metrics(item) for item in content]
+            return [self._drop_metrics(item, held_out) for item in content]
         if not isinstance(content, dict):
             return content
-        return {key: self._drop_metrics(value) for key, value in content.items() if not self.hides(key)}
+        return {k: self._drop_metrics(v, held_out) for k, v in content.items() if not self.hides(k, held_out)}
 
     def hide_numbers(self, content: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the content of a JSON file in a folder without such numbers, and with a warning that says so."""
@@ -168,7 +171,7 @@ class FewRows:
         shown = self._drop_metrics(change_texts(content, self._change_text))
         left_out = []
         if self.small_sets:
-            left_out.append("numbers on held-out rows")
+            left_out.append(f"numbers on held-out rows ({', '.join(sorted(self.small_sets))})")
         if self.small:
             left_out.append("numbers by client and by fold")
             shown.pop("weight_of_fold", None)

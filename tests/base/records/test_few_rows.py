@@ -71,7 +71,7 @@ def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp
         "best_val_loss": 62.8,
         "tail_val_loss_worst_tenth_low": 62.8,
     }
-    for name in ("metrics", "lasso_metrics", "results", "table", "curve"):
+    for name in ("metrics", "lasso_metrics", "results", "table"):
         lines = [{"seed": 1, "reg.val_loss": 1, "train_loss": 0.7} | metrics]
         (tmp_path / f"{name}.csv").write_text(csv_text(lines))
     (tmp_path / "claims.csv").write_text(csv_text([{"says": "below", "measured": "worst val_loss 62.8"}]))
@@ -80,7 +80,6 @@ def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp
         "best.pdf",
         "roc.png",
         "decision.svg",
-        "selection.png",
         "figure.png",
         "coefficients.png",
     ):
@@ -103,8 +102,30 @@ def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp
     content = {"final": {"val_loss": 62.8}, "best": {"val_loss": {"value": 62.8}}, "data": {"outcome": outcome}}
     shown = few.hide_numbers(content | {"warnings": []}, tmp_path)
     assert shown["data"]["outcome"] == outcome[:1]
-    assert "numbers on held-out rows" in shown["warnings"][0]
+    assert "numbers on held-out rows (validation)" in shown["warnings"][0]
     assert "62.8" not in json.dumps(shown)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept"), [("test", {"metrics", "curve"}), ("validation", {"curve"}), ("out_of_fold", {"metrics"})]
+)
+def test_few_rows_of_one_set_leave_the_numbers_on_others(rows, kept, tmp_path):
+    """Metrics of a record are of validation rows, those of a selection of rows out of fold, and none of test rows."""
+    write_tables(tmp_path, 20)
+    (tmp_path / "results.csv").unlink()
+    with (tmp_path / "scores.csv").open("a") as scores:
+        scores.write(f"{rows},shared,,{FEW}\n")
+    pictures = {"metrics": "curves.png", "curve": "selection.png"}
+    for name, picture in pictures.items():
+        (tmp_path / f"{name}.csv").write_text("strength,val_loss\n1,62.8\n")
+        (tmp_path / picture).touch()
+    few = FewRows.find([tmp_path])
+    assert {name for name in pictures if few.read_rest(tmp_path / f"{name}.csv") is None} == kept
+    assert {name for name in pictures if pictures[name] not in few.list_files(tmp_path)} == kept
+    assert rows not in few.read_rest(tmp_path / "scores.csv")
+    shown = few.hide_numbers({"final": {"val_loss": 62.8}, "warnings": []}, tmp_path)
+    assert ("val_loss" in shown["final"]) == ("metrics" in kept)
+    assert f"held-out rows ({rows})" in shown["warnings"][0]
 
 
 @pytest.mark.parametrize(
