@@ -38,6 +38,7 @@ from fcorun.reports.build_table import build_table
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.run_table import (
     REGULARIZED_METRICS,
+    SEED_KEYS,
     DataFrame,
     RunTable,
     average_runs,
@@ -332,20 +333,26 @@ def _list_seed_jobs(figure: Figure, overrides_of: Mapping[Path, str], records: S
     """Return the overrides of each job that runs a best point with a seed that it does not have.
 
     The ``records`` of the point are one for each seed of the grid, and ``overrides_of`` their overrides by folder.
-    Seeds that the figure does not set, such as several data.seed of the grid, are repeated each.
+    Seeds that the grid varies in pairs stay pairs. Others that the figure does not set, such as several data.seed of
+    the grid, are repeated each.
     """
     if figure.seeded == "seed" and is_baseline_row(records[0].rows[-1]):
         return []  # a baseline draws nothing
-    run_seeds: dict[str, set[Any]] = {}  # by the overrides without the seeds that the figure sets
+    main_key = figure.seed_keys[-1]
+    values = {key: {record.flat_config.get(key) for record in records} for key in SEED_KEYS}
+    seed_keys = dict.fromkeys(figure.seed_keys)
+    if len(values[main_key]) == len(records):  # seeds that vary, too, do so in pairs with this one
+        seed_keys |= dict.fromkeys(key for key in SEED_KEYS if len(values[key]) > 1)
+    run_seeds: dict[str, set[Any]] = {}  # by the overrides without the seeds that the jobs set
     for record in records:
         overrides = split_overrides(overrides_of[record.folder])
-        kept = [text for text in overrides if override_key(text) not in ("experiment", *figure.seed_keys)]
-        run_seeds.setdefault(" ".join(kept), set()).add(record.flat_config.get(figure.seed_keys[-1]))
+        kept = [text for text in overrides if override_key(text) not in ("experiment", *seed_keys)]
+        run_seeds.setdefault(" ".join(kept), set()).add(record.flat_config.get(main_key))
     jobs = []
     for overrides, seeds in run_seeds.items():
         for seed in dict.fromkeys(figure.seeds):
             if seed not in seeds:
-                jobs.append(" ".join([overrides, *(f"{key}={seed}" for key in figure.seed_keys)]))
+                jobs.append(" ".join([overrides, *(f"{key}={seed}" for key in seed_keys)]))
     return jobs
 
 
