@@ -178,13 +178,15 @@ class FewRows:
             if isinstance(shown.get("nested"), dict):
                 of_folds = ("scores", "weight_of_fold")
                 shown["nested"] = {key: value for key, value in shown["nested"].items() if key not in of_folds}
+        if isinstance(shown.get("rows"), dict):  # of a selection
+            shown["rows"] = {rows: n for rows, n in shown["rows"].items() if rows not in self.small_sets}
         if isinstance(shown.get("data"), dict):
             data = shown["data"]
             if "outcome" in data and self.small:
                 totals = [line for line in data["outcome"] if not line["client"] and line["rows"] >= LEAST_ROWS]
                 data["outcome"] = [line for line in totals if line["set"] not in self.small_sets]
-            if "validation" in self.small_sets:
-                data.pop("validation_examples", None)
+            for rows in self.small_sets:
+                data.pop(f"{rows}_examples", None)
             if "few_levels" in data:
                 data["few_levels"] = dict.fromkeys(data["few_levels"], "few rows")
         for table in _COUNTED:
@@ -259,7 +261,8 @@ def _find_small(folder: Path) -> list[tuple[str, str]]:
 def _count_rows(folder: Path) -> Iterator[tuple[str, str, float]]:
     """Yield sets, their clients and folds ("" for all), and numbers of rows or groups, as files of a folder have."""
     data = SUMMARY.read(folder).get("data", {})
-    yield "validation", "", data.get("validation_examples") or 0
+    for rows in ("validation", "test"):
+        yield rows, "", data.get(f"{rows}_examples") or 0
     for line in data.get("outcome") or []:
         yield line["set"], line["client"], line["rows"]
     for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows")):

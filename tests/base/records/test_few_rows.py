@@ -113,8 +113,11 @@ def test_few_rows_of_one_set_leave_the_numbers_on_others(rows, kept, tmp_path):
     """Metrics of a record are of validation rows, those of a selection of rows out of fold, and none of test rows."""
     write_tables(tmp_path, 20)
     (tmp_path / "results.csv").unlink()
-    with (tmp_path / "scores.csv").open("a") as scores:
-        scores.write(f"{rows},shared,,{FEW}\n")
+    data = {f"{rows}_examples": FEW}
+    if rows == "out_of_fold":
+        (tmp_path / "scores.csv").write_text(f"set,model,client,n\n{rows},shared,,{FEW}\n")
+    else:
+        (tmp_path / "summary.json").write_text(json.dumps({"data": data}))
     pictures = {"metrics": "curves.png", "curve": "selection.png"}
     for name, picture in pictures.items():
         (tmp_path / f"{name}.csv").write_text("strength,val_loss\n1,62.8\n")
@@ -123,7 +126,9 @@ def test_few_rows_of_one_set_leave_the_numbers_on_others(rows, kept, tmp_path):
     assert {name for name in pictures if few.read_rest(tmp_path / f"{name}.csv") is None} == kept
     assert {name for name in pictures if pictures[name] not in few.list_files(tmp_path)} == kept
     assert rows not in few.read_rest(tmp_path / "scores.csv")
-    shown = few.hide_numbers({"final": {"val_loss": 62.8}, "warnings": []}, tmp_path)
+    content = {"final": {"val_loss": 62.8}, "data": data, "rows": {"training": 20, rows: FEW}, "warnings": []}
+    shown = few.hide_numbers(content, tmp_path)
+    assert (shown["data"], shown["rows"]) == ({}, {"training": 20})
     assert ("val_loss" in shown["final"]) == ("metrics" in kept)
     assert f"held-out rows ({rows})" in shown["warnings"][0]
 
