@@ -7,7 +7,7 @@ is not sent if a table that it is drawn from is not, or not as a whole. Neither 
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class FewRows:
         names: dict[str, None] = {}
         sets = set()
         for folder in folders:
-            for rows, name in _find_small(folder):
+            for rows, name in _find_small(_count_rows(folder)):
                 names[name or "all clients"] = None
                 if not name and rows != "train":
                     sets.add(rows)
@@ -233,19 +233,21 @@ def _simulates(data: dict[str, Any]) -> bool:
 def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
     """Return the clients, folds, columns and levels in some folders that have few rows; "" without any.
 
-    Of runs ``in_table``, totals are shown, and metrics over clients.
+    Of runs ``in_table``, totals are shown, and metrics over clients: their summaries alone are read.
     """
     few = []
     for folder in in_table:
         try:
-            by_client = any(map(summarizes_clients, SUMMARY.read(folder).get("final", {})))
+            summary = SUMMARY.read(folder)
+            by_client = any(map(summarizes_clients, summary.get("final", {})))
             if not is_simulated([folder]):
-                few += [name or "all clients" for _, name in _find_small(folder) if by_client or not name]
+                small = _find_small(_count_summary(summary))
+                few += [name or "all clients" for _, name in small if by_client or not name]
         except UserError:
             continue
     for folder in folders:
         try:
-            few += [name or "all clients" for _, name in _find_small(folder)]
+            few += [name or "all clients" for _, name in _find_small(_count_rows(folder))]
             for table in (*_COUNTED, tables.INTERVALS):
                 few += _find_few_lines(table, folder)
         except UserError:  # a damaged table, which is told where it is shown
@@ -253,18 +255,23 @@ def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
     return abbreviate([*dict.fromkeys(few)], _SHOWN)
 
 
-def _find_small(folder: Path) -> list[tuple[str, str]]:
-    """Return the clients and folds of a folder that have few rows, or few groups, each after its set of rows."""
-    return [(rows, name) for rows, name, n in _count_rows(folder) if 0 < n < LEAST_ROWS]
+def _find_small(counts: Iterable[tuple[str, str, float]]) -> list[tuple[str, str]]:
+    """Return the clients and folds that have few rows, or few groups, each after its set of rows."""
+    return [(rows, name) for rows, name, n in counts if 0 < n < LEAST_ROWS]
 
 
-def _count_rows(folder: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield sets, their clients and folds ("" for all), and numbers of rows or groups, as files of a folder have."""
-    data = SUMMARY.read(folder).get("data", {})
+def _count_summary(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
+    """Yield sets, their clients ("" for all), and numbers of rows, as a summary has."""
+    data = summary.get("data", {})
     for rows in ("validation", "test"):
         yield rows, "", data.get(f"{rows}_examples") or 0
     for line in data.get("outcome") or []:
         yield line["set"], line["client"], line["rows"]
+
+
+def _count_rows(folder: Path) -> Iterator[tuple[str, str, float]]:
+    """Yield sets, their clients and folds ("" for all), and numbers of rows or groups, as files of a folder have."""
+    yield from _count_summary(SUMMARY.read(folder))
     for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows")):
         for line in table.read_texts(folder):
             yield line.get("set", "train"), line.get("client", ""), _parse_count(line.get(column))
