@@ -482,8 +482,8 @@ def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[Pre
         check_printed(figure, experiment)
         if figure.seeds and figure.seeded == "data" and not hasattr(experiment.data, "seed"):
             raise UserError(f"figure.seeded=data draws other data by data.seed, which data={experiment.names['data']} "
-                            "does not have: give seeded: seed, or call the field of a class of your own seed"
-                            )  # fmt: skip
+                            "does not have: give seeded: seed; in a data set of your own, name the field that draws "
+                            "the rows `seed`")  # fmt: skip
     for experiment in {experiment.fingerprint: experiment for experiment in experiments}.values():
         check_accuracy(figure, experiment)
 
