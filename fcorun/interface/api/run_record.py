@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fcorun.base.config import CurveAxis, build
+from fcorun.base.config import CurveAxis, build, import_classes
 from fcorun.base.errors import UserError, check_type, describe_type
 from fcorun.base.metrics import from_summaries
 from fcorun.base.records import record
@@ -200,6 +200,7 @@ class RunRecord(FittedRecord):
         seed: int = 0,
         imputations: int = 0,
         data: Dataset | None = None,
+        trust: str | Path | None = None,
     ) -> Intervals:
         """Return intervals for the coefficients at the certified solution, as ``fcorun infer`` does.
 
@@ -216,10 +217,14 @@ class RunRecord(FittedRecord):
             imputations: the number of data sets whose gaps are filled by chained equations, of which estimates without
                 a penalty are pooled; 0: gaps are filled as in the record.
             data: the rows of a record of arrays or of a frame, as ``from_arrays`` or ``from_frame`` made them.
+            trust: the folder from which classes are imported that the record names, as in ``run``.
 
         Raises UserError for a record without a certified solution, and for data that have changed.
         """
         check_type(data, (Dataset, NoneType), "data", "give what from_arrays or from_frame made of the rows")
+        check_folder(trust, "trust")
+        if trust is not None:
+            import_classes(self.config, trust)
         values = {"method": method, "level": level, "cluster": cluster, "errors": errors, "seed": seed,
                   "imputations": imputations}  # fmt: skip
         found = compute_record_intervals(self, build(InferenceOptions, values), data)

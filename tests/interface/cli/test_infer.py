@@ -3,14 +3,16 @@
 import csv
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from helpers import fails
 
-from fcorun import compose, run
+from fcorun import Record, compose, run
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def test_files_are_opened_that_the_command_line_names(record, call, monkeypatch,
 
 
 @pytest.mark.slow
-def test_classes_are_imported_from_the_folder_that_the_user_trusts(record, call, tmp_path):
+def test_classes_are_imported_from_the_folder_that_the_user_trusts(record, call, monkeypatch, tmp_path):
     config = yaml.safe_load((record / "config.yaml").read_text())
     config["algo"]["class"] = "own_newton.Own"
     shutil.copytree(record, tmp_path / "own")
@@ -57,7 +59,12 @@ def test_classes_are_imported_from_the_folder_that_the_user_trusts(record, call,
     (tmp_path / "code/own_newton.py").write_text("from fcorun import Newton\n\n\nclass Own(Newton):\n    pass\n")
     code, _, err = call("infer", tmp_path / "own", path_of(record))
     assert (code, "algo.class=own_newton.Own is not imported" in err, "--trust DIR" in err) == (2, True, True)
-    assert call("infer", tmp_path / "own", path_of(record), "--trust", tmp_path / "code")[0] == 0
+    with fails('own_newton.Own" is not imported', "as trust=DIR"):
+        Record(tmp_path / "own").infer()
+    assert len(Record(tmp_path / "own").infer(trust=tmp_path / "code").frame)
+    monkeypatch.delitem(sys.modules, "own_newton")
+    command = shlex.split(call("infer", tmp_path / "own", "--trust", tmp_path / "code")[2].rpartition(": ")[2])
+    assert call(*command[1:])[0] == 0
 
 
 @pytest.mark.slow

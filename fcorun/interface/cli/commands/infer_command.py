@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("options", nargs="*", metavar="KEY=VALUE", help=_KEYS)
     parser.add_argument("--trust", metavar="DIR", help=TRUST_HELP)
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_intermixed_args(argv)
     record = find_record(arguments.record)
     if arguments.trust is not None:
         import_classes(record.config, arguments.trust)
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
     unnamed = {key: path for key, path in named.items() if key not in paths}
     if unnamed and not (record.folder / CLIENT_ESTIMATES_FILE).exists():  # a meta-analysis opens no other file
         shown = [f"{key}={path}" for key, path in unnamed.items()]
-        command = shlex.join(["fcorun", "infer", str(arguments.record), *arguments.options, *shown])
+        command = shlex.join(["fcorun", "infer", *argv, *shown])
         raise UserError(f"{record.folder} names files, and fcorun infer opens those alone that you name: {command}")
     record = record.relocate(paths)
     folder = record.folder if out is None else Path(out)
