@@ -18,6 +18,7 @@ from fcorun.base.config import SECTIONS
 from fcorun.base.errors import UserError, check_type
 from fcorun.base.records.formats import describe_yaml_error, yaml_text
 from fcorun.base.system.files import cache_dir, write_atomically
+from fcorun.base.system.machine import current_hosts
 from fcorun.base.trust import find_plugin_packages
 
 _CONFIG_FILE = "config.yaml"
@@ -48,7 +49,11 @@ def use_config_dir(config_dir: str | Path | None) -> Iterator[None]:
     """
     check_type(config_dir, (str, Path, NoneType), "config_dir", "give the folder of your configuration files")
     if config_dir is not None and (not config_dir or not Path(config_dir).is_dir()):
-        raise UserError(f"config-dir {config_dir}: there is no such folder; give that of your configuration files")
+        hosts = current_hosts()
+        advice = (
+            f"{hosts.describe_host(hosts.rank)} must see it, too" if hosts else "give that of your configuration files"
+        )
+        raise UserError(f"config-dir {config_dir}: there is no such folder; {advice}")
     token = _USER_CONFIG_DIR.set(Path(config_dir).absolute() if config_dir is not None else None)
     try:
         yield

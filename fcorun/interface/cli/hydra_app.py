@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from traceback import extract_tb, print_exception
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -34,6 +34,7 @@ from fcorun.experiment.configuration.compose import (
 from fcorun.experiment.configuration.search_path import packaged_config_dir, user_config_dir
 
 if TYPE_CHECKING:
+    from fcorun.base.system.hosts import Hosts
     from fcorun.experiment.experiment import PreparedExperiment
     from fcorun.runs.sweep import SweepPoint
 
@@ -186,7 +187,7 @@ def run_on_other_hosts(
     launcher: Mapping[str, Any],
     arguments: Sequence[str],
     folder: Path,
-    experiments: "Sequence[PreparedExperiment | None]",
+    experiments: "Sequence[PreparedExperiment | BaseException]",
 ) -> None:
     """Run the command line on several hosts, if they are configured and this process is none of them.
 
@@ -196,19 +197,18 @@ def run_on_other_hosts(
     Args:
         launcher: the keys hydra.launcher, which give the Dask cluster.
         folder: that of the records.
-        experiments: those of the command line; None for a configuration that is not valid.
+        experiments: those of the command line; the error of a configuration that is not valid.
     """
     from fcorun.base.system.machine import current_hosts, read_hosts
 
     options = read_hosts(hosts)
     if options.count == 1:
         return
-    identities = tuple(experiment.identity if experiment else "" for experiment in experiments)
+    identities = tuple("" if isinstance(one, BaseException) else one.identity for one in experiments)
     leader = current_hosts()
     if leader:
         if leader.identities != identities:
-            raise UserError(f"{leader.describe_host(0)} has other configuration files, code or data than the command: "
-                            "give both the same")  # fmt: skip
+            _explain_other_runs(leader, identities, experiments)
         return
     from fcorun.runs.executors.dask_hosts import run_on_hosts
     from fcorun.runs.executors.executor import LauncherOptions
@@ -217,6 +217,21 @@ def run_on_other_hosts(
     if config_dir:
         arguments = [f"--config-dir={config_dir}", *arguments]
     raise SystemExit(run_on_hosts(options, build(LauncherOptions, launcher), arguments, folder, identities))
+
+
+def _explain_other_runs(
+    leader: "Hosts", identities: Sequence[str], experiments: "Sequence[PreparedExperiment | BaseException]"
+) -> NoReturn:
+    """Raise UserError for the first run of the leader that is not that of the command."""
+    host = leader.describe_host(0)
+    for of_command, identity, experiment in zip(leader.identities, identities, experiments, strict=False):
+        if identity == of_command:
+            continue
+        if isinstance(experiment, BaseException):
+            raise UserError(f"{host}: {describe_hydra_error(experiment)}") from experiment
+        raise UserError(f"{experiment.label}: {host} has other configuration files, code or data than the command: "
+                        "give both the same")  # fmt: skip
+    raise UserError(f"{host} has another number of runs than the command: give both the same configuration files")
 
 
 def prepare_experiment(values: Mapping[str, Any]) -> "PreparedExperiment":
@@ -314,7 +329,7 @@ def run_points(
             raise point.error
     folder = Path(str(config.hydra.sweep.dir))
     if not options.dry_run:
-        experiments = [point.experiment for point in points]
+        experiments: Any = [point.experiment or point.error for point in points]
         run_on_other_hosts(hosts, launcher_values, arguments, folder, experiments)
     with SweepConsole(options.verbose) as console:
         code = run_sweep(

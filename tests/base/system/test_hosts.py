@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from helpers import fails, small
 
-from fcorun.base.errors import HostLost
+from fcorun.base.errors import HostLost, UserError
 from fcorun.base.system import hosts as hosts_module
 from fcorun.base.system import machine
 from fcorun.base.system.hosts import Hosts, silence_stdout
 from fcorun.base.system.machine import HostOptions, close_hosts, current_hosts, read_hosts, require_single_host
+from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.hydra_app import run_on_other_hosts
 from fcorun.runs.several_hosts import _Follower
@@ -57,10 +58,18 @@ def test_a_follower_executes_its_own_commands_alone(two):
 
 
 def test_a_leader_of_other_runs_than_the_command_is_refused(two, monkeypatch, tmp_path):
-    leader = replace(two[0], identities=("0" * 64,))
+    experiment = prepare(small())
+    leader = replace(two[0], identities=("0" * 64, "1" * 64))
     monkeypatch.setattr(machine, "_CURRENT_HOSTS", [leader])
-    with fails("host 0 (n0)", "other configuration files, code or data than the command"):
-        run_on_other_hosts({"count": 2}, {}, [], tmp_path, [prepare(small())])
+    with fails(f"{experiment.label}: host 0 (n0) has other configuration files, code or data than the command"):
+        run_on_other_hosts({"count": 2}, {}, [], tmp_path, [experiment, experiment])
+    with fails("host 0 (n0): cannot import 'mine'"):
+        run_on_other_hosts({"count": 2}, {}, [], tmp_path, [UserError("cannot import 'mine'"), experiment])
+    leader.identities = (experiment.identity, "1" * 64)
+    with fails("host 0 (n0) has another number of runs"):
+        run_on_other_hosts({"count": 2}, {}, [], tmp_path, [experiment])
+    with fails("config-dir nowhere: there is no such folder; host 0 (n0) must see it, too"), use_config_dir("nowhere"):
+        pass
 
 
 def test_a_failed_host_is_named_with_the_reason(two):
