@@ -39,7 +39,6 @@ _PYTHON_VALUE = r"""[-+]?\.?\d[\d.,]*(?:e[-+]?\d+)?|-?inf|nan|None|True|False|[A
 _CONSTANTS = {"null": "None", "true": "True", "false": "False"}
 _PHRASES = _CONSTANTS | {
     "trust=DIR or --trust DIR": "trust=DIR",
-    "--config-dir DIR": "config_dir=DIR",
     "fcorun -m": "the command fcorun -m",
     "the same command": "the same call",
     "hydra.sweeper.conditions": "conditions",

@@ -217,7 +217,7 @@ def test_python_makes_a_users_figure_and_takes_no_sweep_for_a_run():
     assert compose(["experiment=race", "algo=fedmid"], config_dir="myconf")["algo"]["name"] == "fedmid"
     with fails("no figure 'race'", "config_dir=DIR"):
         fcorun.figure("race")
-    with fails("dry_run=True lists the runs"):
+    with fails("dry_run=true lists the runs"):
         fcorun.figure("race", config_dir="myconf", overrides=["dry_run=true"])
 
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from fcorun.base.errors import UserError
+from fcorun.base.errors import UserError, words_of
 from fcorun.base.records.formats import frame_csv
 from fcorun.base.records.tables import CLAIMS
 from fcorun.base.system.files import write_atomically
 from fcorun.base.system.machine import require_single_host, set_up_jax
 from fcorun.experiment.configuration.compose import check_overrides, compose
 from fcorun.experiment.configuration.search_path import use_config_dir, user_config_dir, warn_overridden
-from fcorun.interface.api.python_words import check_folder, names_of_configuration, python_words
+from fcorun.interface.api.python_words import check_folder
 from fcorun.interface.cli.commands.common_command import CommandParser, read_folder
 from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.interface.cli.terminal import Terminal
@@ -63,7 +63,8 @@ def run(argv: Sequence[str]) -> int:
     return _make_figures(names, arguments.out, arguments.fast, overrides)
 
 
-@python_words(names_of_configuration)
+# overrides are texts of the command, and so are the sentences on them
+@words_of(lambda option: option.replace("--config-dir ", "config_dir="))
 def make_figure(
     name: str,
     folder: str | Path = "outputs/figures",
