@@ -14,12 +14,12 @@ from typing import Any
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.metrics import CLIENT_SUFFIXES, QUANTILE_SUFFIXES
-from fcorun.base.picture_style import FORMATS
+from fcorun.base.picture_style import FORMATS, name_picture_files
 from fcorun.base.records import tables
 from fcorun.base.records.contents import CONFIG, SUMMARY
 from fcorun.base.records.formats import csv_text, read_text, read_yaml
 from fcorun.base.records.record import PAGE_FILES
-from fcorun.base.records.single_patients import PATIENT_FILES, change_texts
+from fcorun.base.records.single_patients import change_texts
 
 LEAST_ROWS = 5  # or groups, of which numbers are sent
 CLIENTS_TABLE = "clients.parquet"  # rows and scores of each client at each evaluation
@@ -28,6 +28,7 @@ _ALL = {"scores.csv": (tables.SCORES, ""), "comparison.csv": (tables.COMPARISON,
 _BY_CLIENT = (  # files about clients and folds alone, or with numbers of all kinds
     *(CLIENTS_TABLE, "client_estimates.csv", "nested.csv", "calibration.csv", "missing.csv"),
     *("run.log", *PAGE_FILES),
+    *name_picture_files("roc", "calibration", "decision"),  # with the curves of each client
 )
 _COUNTED = (tables.CALIBRATION, tables.GAPS)  # whose lines may be about few rows although no client is
 _DRAWN_FROM = {  # the tables that pictures show, where they are others than metrics
@@ -36,10 +37,10 @@ _DRAWN_FROM = {  # the tables that pictures show, where they are others than met
     "figure": ("table.csv", "claims.csv"),
     "selection": ("curve.csv",),
     "inference": ("client_estimates.csv",),  # of a meta-analysis
-    "roc": ("roc.csv",),
-    "calibration": ("calibration.csv", "thresholds.csv"),
-    "decision": ("thresholds.csv",),
-} | dict.fromkeys(["coefficients", "splines", "brain", "brain_by_client", "stability", "permutation"], ())
+    "calibration": ("calibration.csv",),
+} | dict.fromkeys(
+    ["roc", "decision", "coefficients", "splines", "brain", "brain_by_client", "stability", "permutation"], ()
+)
 _OUT_OF_FOLD = ("selection.csv", "curve.csv", "nested.csv")  # whose val_ metrics are of rows out of fold
 _METRICS = ("metrics.csv", "lasso_metrics.csv", "results.csv")  # the tables of all other pictures
 _BY_COLUMN = (
@@ -114,7 +115,7 @@ class FewRows:
             return False
         for name in _DRAWN_FROM.get(path.stem, _METRICS):
             table = path.parent / name
-            if table.is_file() and (name in left_out or name in PATIENT_FILES or self.read_rest(table) is not None):
+            if table.is_file() and (name in left_out or self.read_rest(table) is not None):
                 return True
         return False
 

@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     kind = "with predictions"
     if not arguments.predictions:
         kind = (
-            "without predictions, curves on held-out rows, ranges, and numbers by client and fold where one has fewer "
+            "without predictions, ranges, and numbers by client and fold where one has fewer "
             f"than {LEAST_ROWS} rows or groups; models stay; read the warnings in JSON files, which may name values "
             "and groups"
         )
