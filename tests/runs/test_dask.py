@@ -220,7 +220,7 @@ def start(command, env, **options):
 dask_host.subprocess.Popen = start
 with dask_worker.serving(Path(".dask-1")):
     print(os.environ["PJRT_NPROC"])
-dask_host.run_host(dask_host.HostTask("t", 1, (address,), (), HostOptions(), ".", Path("."), None, {}))
+dask_host.run_host(dask_host.HostTask("t", 1, (address,), (), HostOptions(), ".", Path("."), None, {}, ()))
 """
 
 

@@ -214,7 +214,8 @@ def refuse_sweep(config: DictConfig, hydra: Any) -> None:
     runs are lines of ``also``, the axes are the keys with which the lines begin. ``hydra`` is Hydra's own section of
     the configuration.
     """
-    given_keys = {override_key(text) for text in hydra.overrides.task}
+    overrides: Any = OmegaConf.to_container(hydra.overrides.task, resolve=False)  # a variable may be missing
+    given_keys = set(map(override_key, overrides))
     keys = hydra.sweeper.get("params") or dict.fromkeys(map(override_key, hydra.sweeper.get("also") or ()))
     axes = [key for key in keys if key not in given_keys and _has_key(config, key)]
     if not axes:
