@@ -149,7 +149,7 @@ def test_who_profits_and_who_loses():
     small = []
     for row in result.rows:
         units = row.of_score.units._replace(n=1_234_567)
-        of_score = replace(row.of_score, units=units, values=(row.of_score.estimate * 1e-6,))
+        of_score = row.of_score._replace(units=units, values=(row.of_score.estimate * 1e-6,))
         small.append(replace(row, of_score=of_score))
     scaled = replace(result, rows=small)
     table = list(scaled.describe())
