@@ -18,7 +18,7 @@ import numpy as np
 
 from fcorun.data.tables.imputation.chained_equations import IncompleteColumn, impute
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, LinearModel, Logistic, Poisson
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, intervals, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import SingularHessian, solve
 from fcorun.results.inference.sums import ModelRows, PooledSums, model_based_scores

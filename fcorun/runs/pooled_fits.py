@@ -27,7 +27,7 @@ from fcorun.experiment.experiment import PreparedExperiment, measure_remaining_d
 from fcorun.experiment.optimum import resolve_strength
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import path_solver, solver
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import coefficients_from

@@ -26,8 +26,9 @@ from fcorun.methods.objectives.objective import LinearModel, LossDerivatives, is
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.problem.penalty import MAX_WORKING, Penalty
 from fcorun.methods.problem.problem import Batch, Problem, Vector
-from fcorun.methods.problem.row_products import MAX_WORKING, RowHessian, SparseFeatures, arrange_features
+from fcorun.methods.problem.row_products import RowHessian, SparseFeatures, arrange_features
 from fcorun.methods.problem.sign_search import CautiousSignSearch, ProductSignSearch, SignSearch, add_to_diagonal
 
 MAX_WORKING_OF_WIDE = 4096  # of more features
@@ -70,42 +71,6 @@ class PathRows(NamedTuple):
         offset = np.zeros(len(y)) if batch.offset is None else np.asarray(batch.offset)[has_weight]
         client = np.zeros(len(y), int) if batch.client is None else np.asarray(batch.client)[has_weight]
         return cls(x, y, weight[has_weight], offset, client)
-
-
-class Penalty(NamedTuple):
-    """psi and the ridge of F: the sum of l1_j |theta_j| + ridge_j theta_j^2 / 2; both are 0 for an intercept.
-
-    Attributes:
-        l1, ridge: (p,).
-    """
-
-    l1: Float[np.ndarray, " p"]
-    ridge: Float[np.ndarray, " p"]
-
-    @classmethod
-    def none(cls, n_parameters: int) -> "Penalty":
-        """Return no penalty of so many parameters."""
-        return cls(np.zeros(n_parameters), np.zeros(n_parameters))
-
-    @classmethod
-    def of_problem(cls, problem: Problem, n_features: int) -> "Penalty":
-        """Return the penalty of a problem for which ``has_path_solver`` is true."""
-        l1, ridge = problem.regularizer.l1_and_ridge(n_features)  # type: ignore[attr-defined]
-        of_intercept = np.zeros(1 if "bias" in problem.shapes else 0)
-        return cls(np.append(l1, of_intercept), np.append(ridge + problem.objective.ridge, of_intercept))
-
-    def value(self, theta: Float[np.ndarray, " p"]) -> float:
-        """Return the penalty of ``theta``."""
-        return float(self.l1 @ np.abs(theta) + self.ridge @ theta**2 / 2)
-
-    def can_be_certified(self, has_intercept: bool) -> bool:
-        """Return whether a minimum may reach its tolerance.
-
-        No bound on the excess is known with features that have no penalty, and all features without l1 are nonzero.
-        """
-        n_features = len(self.l1) - has_intercept
-        acts_on_all = ((self.l1 > 0) | (self.ridge > 0))[:n_features].all()
-        return bool(acts_on_all and np.count_nonzero(self.l1 == 0) <= MAX_WORKING)
 
 
 class PathPoint(NamedTuple):

@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from fcorun.methods.objectives.objective import LossDerivatives
+from fcorun.methods.problem.penalty import MAX_WORKING
 
-MAX_WORKING = 1024  # features that have a Hessian; a larger one and its inverse cost more than many gradients
 _SMALL_NUMBERS = 2**24  # of sparse rows that become dense here
 
 

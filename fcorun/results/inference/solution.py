@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 
 from fcorun.base.errors import UserError
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.results.inference.sums import DerivativeSums, RowSums
 
 MAX_SWEEPS = 5000

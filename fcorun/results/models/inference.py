@@ -17,7 +17,7 @@ from fcorun.methods.objectives.cox import Cox
 from fcorun.methods.objectives.log_link import Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.methods.problem.separation import find_separation
 from fcorun.results.inference.estimates import Estimates, debiased_estimates, pool_estimates, wald_estimates
 from fcorun.results.inference.solution import PenalizedSolution, SingularHessian, solve

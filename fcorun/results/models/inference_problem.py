@@ -26,8 +26,8 @@ from fcorun.methods.objectives.log_link import Gamma, Poisson
 from fcorun.methods.objectives.logistic import Logistic
 from fcorun.methods.objectives.objective import LinearModel
 from fcorun.methods.problem.duality_gap import has_duality_gap, has_one_output, pooled_gap
-from fcorun.methods.problem.path_solver import Penalty
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.methods.problem.problem import Batch, Problem, Vector
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1

@@ -18,7 +18,7 @@ from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.log_link import LogLink
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.results.inference.solution import solve
 from fcorun.results.inference.sums import ModelRows, PooledSums, derivatives_in_prediction
 

@@ -17,7 +17,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.experiment.build import build_problem
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.inference.solution import SingularHessian, check_regular, solve
 from fcorun.results.inference.sums import ModelRows, PooledSums

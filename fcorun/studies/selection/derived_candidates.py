@@ -15,7 +15,7 @@ from fcorun.base.system.files import write_atomically
 from fcorun.data.rows.rows import Rows
 from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.objective import LinearModel
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.results.inference.solution import solve
 from fcorun.results.inference.sums import ModelRows, PooledSums
 from fcorun.results.model_outputs import compute_predictions

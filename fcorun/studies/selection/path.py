@@ -19,8 +19,8 @@ from fcorun.experiment.requirements import are_convex
 from fcorun.methods.algorithms.algorithm import Algorithm, Baseline
 from fcorun.methods.problem import solver
 from fcorun.methods.problem.duality_gap import has_one_output
-from fcorun.methods.problem.path_solver import Penalty
 from fcorun.methods.problem.penalized_quadratic import MAX_PARAMETERS
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.methods.regularizers.l1 import L1

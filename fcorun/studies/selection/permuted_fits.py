@@ -12,7 +12,8 @@ from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.build import build_problem
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.objectives.objective import LinearModel, is_linear_model
-from fcorun.methods.problem.path_solver import PathRows, Penalty, has_path_solver, solve_rows
+from fcorun.methods.problem.path_solver import PathRows, has_path_solver, solve_rows
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.methods.problem.problem import Problem
 from fcorun.methods.problem.solver import gather_rows
 from fcorun.results.models.coefficients import nonzero_limits

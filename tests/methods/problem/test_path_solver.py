@@ -17,7 +17,7 @@ from fcorun.data.rows.sparse_matrix import SparseMatrix
 from fcorun.data.rows.sparse_rows import compress_rows
 from fcorun.methods.mirror_maps import Euclidean
 from fcorun.methods.objectives import Cox, Gamma, LeastSquares, Logistic, Poisson
-from fcorun.methods.problem import path_solver, row_products, solver
+from fcorun.methods.problem import path_solver, penalty, row_products, solver
 from fcorun.methods.problem.path_solver import _PathState, has_path_solver, solve_path
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.sign_search import CautiousSignSearch, SignSearch
@@ -265,7 +265,7 @@ def test_paths_of_many_features_form_no_hessian_and_end_where_too_many_join(monk
 
 def test_an_intercept_is_not_counted_among_the_features_that_have_a_hessian(monkeypatch):
     monkeypatch.delattr(row_products.RowHessian, "at_point")
-    n_features = row_products.MAX_WORKING
+    n_features = penalty.MAX_WORKING
     rng = np.random.default_rng(3)
     with jax.enable_x64(True):
         x = jnp.asarray(rng.standard_normal((20, n_features)))

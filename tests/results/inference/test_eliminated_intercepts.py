@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Poisson
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.results.inference.estimates import wald_estimates
 from fcorun.results.inference.solution import solve
 from fcorun.results.inference.sums import ModelRows, PooledSums

@@ -9,7 +9,7 @@ import pytest
 from fcorun.base.errors import UserError
 from fcorun.data.tables.columns import SplineColumn
 from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Poisson
-from fcorun.methods.problem.path_solver import Penalty
+from fcorun.methods.problem.penalty import Penalty
 from fcorun.results.inference.estimates import (
     adjust_by_holm,
     approximate_inverse,

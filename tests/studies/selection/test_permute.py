@@ -14,7 +14,7 @@ from helpers import composed, fails
 
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
-from fcorun.methods.problem.path_solver import MAX_WORKING, Penalty
+from fcorun.methods.problem.penalty import MAX_WORKING, Penalty
 from fcorun.reports.page.studies import selection_blocks
 from fcorun.studies.selection import permute
 from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values, describe_test
