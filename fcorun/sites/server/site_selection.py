@@ -22,7 +22,7 @@ from fcorun.sites.plan.planned_study import REFIT, PlannedSelection
 from fcorun.sites.server.server import stack_sums
 from fcorun.sites.tables.fold_encoding import FoldCounts, count_shapes, fit_fold, learnt_columns
 from fcorun.sites.transport.connections import ALL_SITES, Connections
-from fcorun.sites.transport.messages import OTHER_VERSION, Message, telling_of_damage
+from fcorun.sites.transport.messages import OTHER_VERSION, Message, describing_damage
 from fcorun.studies.selection.fitting import PathFit, fit_batch, point_at
 from fcorun.studies.selection.folds import SubsetMasks, check_subset_clients, name_held_out_clients
 from fcorun.studies.selection.path import build_path
@@ -228,7 +228,7 @@ def _ask_for_folds(
     answers: Mapping[str, Message] = connections.ask("folds")
     for site, answer in answers.items():
         clients = np.flatnonzero(np.array(rows.site_of_client) == site)
-        with telling_of_damage(f"site '{site}' sent no counts of folds"):
+        with describing_damage(f"site '{site}' sent no counts of folds"):
             counts = FoldCounts.from_arrays(answer.arrays, rows.sizes[clients], select.n_folds)
             classes = answer.arrays["classes"]
             if classes.shape != has_class.shape or classes.dtype != bool:

@@ -67,15 +67,8 @@ def describe_site(site: Site) -> list[str]:
         if rare:
             rows = table.describe_rows(training & np.isin(codes, OTHER), " rows")
             levels.append(f"other ({rows} of {len(rare)} rare levels)")
-        line = f"  {name:24} {', '.join(levels)}{_describe_rare_value(table, name)}"
-        is_merged = table.merge_few_levels(codes) != codes
-        for split, mask in zip(SPLITS[1:], table.masks[1:], strict=True):
-            if n := int((mask & is_merged).sum()):
-                line += (
-                    f"; {n} {split} {'rows, of levels' if n > 1 else 'row, of a level'} that few of these rows have, "
-                )
-                line += f"{'take' if n > 1 else 'takes'} their most frequent level"
-        lines.append(line)
+        rare_values = _describe_rare_value(table, name) + _describe_merged_levels(table, codes)
+        lines.append(f"  {name:24} {', '.join(levels)}{rare_values}")
     quantity = table.options.target_task.find_quantity(table.rows.y[training])
     if quantity is not None and len(quantity):
         low, middle, high = np.quantile(quantity, [0, 0.5, 1])
@@ -102,6 +95,19 @@ def _describe_clients(table: SiteTable, rows: np.ndarray, patients: np.ndarray) 
     for name, of_rows, of_patients in zip(table.clients, rows.tolist(), patients.tolist(), strict=True):
         like = f"; like {', '.join(f'{count:.4g}' for count in of_patients)} patients" if of_rows != of_patients else ""
         yield f"  {name:24} {', '.join(f'{count:.0f}' for count in of_rows)}{like}"
+
+
+def _describe_merged_levels(table: SiteTable, codes: np.ndarray) -> str:
+    """Return how many held-out rows take their set's most frequent level, as few of the set have theirs; or ""."""
+    is_merged = table.merge_few_levels(codes) != codes
+    text = ""
+    for split, mask in zip(SPLITS[1:], table.masks[1:], strict=True):
+        n = int((mask & is_merged).sum())
+        if n == 1:
+            text += f"; 1 {split} row, of a level that few of these rows have, takes their most frequent level"
+        elif n:
+            text += f"; {n} {split} rows, of levels that few of these rows have, take their most frequent level"
+    return text
 
 
 def _describe_rare_value(table: SiteTable, name: str) -> str:
@@ -330,7 +336,7 @@ def open_durable_site(folder: Path, plan: Plan, lock_seconds: float = 0.0, name:
     wait_seconds = max(lock_seconds, _LEDGER_SECONDS)
     with ledger.locked(wait_seconds):
         groups = ledger.list_groups()
-    unmasked.in_ledger = _describe_in_ledger(
+    unmasked.in_ledger = _make_plan_in_ledger(
         plan, unmasked.table, accepted, folder, ledger=ledger, groups=groups, lock_seconds=wait_seconds
     )
     durable = DurableSite(site, state, accepted.rows, accepted.policy.max_runs, lock_seconds=lock_seconds, name=name)
@@ -353,11 +359,11 @@ def find_differences(site: Site, folder: Path | None = None) -> list[str]:
     accepted = Acceptance(_digest_of_file(options.path), options, site.policy, {}, day)
     ledger = Ledger(site.policy.ledger_folder)
     groups = ledger.list_groups()
-    in_ledger = _describe_in_ledger(site.plan, site.table, accepted, folder, ledger=ledger, groups=groups)
+    in_ledger = _make_plan_in_ledger(site.plan, site.table, accepted, folder, ledger=ledger, groups=groups)
     return in_ledger.find_differences()
 
 
-def _describe_in_ledger(
+def _make_plan_in_ledger(
     plan: Plan,
     table: SiteTable,
     accepted: Acceptance,
@@ -367,7 +373,7 @@ def _describe_in_ledger(
     groups: Collection[str],
     lock_seconds: float = _LEDGER_SECONDS,
 ) -> PlanInLedger:
-    """Return an accepted plan as the ledger knows it, whose other plans take ``groups``, columns, for patients."""
+    """Return an accepted plan with its ledger, whose other plans name patients by the columns ``groups``."""
     options = accepted.options
     sets, labels = divide_rows(plan, table)
     group = plan.shared_options.group or ""

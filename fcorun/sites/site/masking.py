@@ -27,7 +27,7 @@ from fcorun.sites.plan.secure_sums import FEWEST_SITES, MOST_SITES, STEPS, step_
 from fcorun.sites.site.request_checks import FewRowsError
 from fcorun.sites.site.site import Site
 from fcorun.sites.transport.connections import ALL_SITES, Connections, ConnectionsWrapper, Request
-from fcorun.sites.transport.messages import NEW_RUN, OTHER_VERSION, WITHHELD, Message, OwnerError, telling_of_damage
+from fcorun.sites.transport.messages import NEW_RUN, OTHER_VERSION, WITHHELD, Message, OwnerError, describing_damage
 
 Arrays = dict[str, np.ndarray]
 _KEY_FILE = "masking_key"
@@ -231,7 +231,7 @@ class MaskedSite:
         if not request.about:
             self._number = secrets.token_hex(16)
             return Message(Keys.name, {_KEY: public_key_of(self.key), _NUMBER: self._number})
-        with telling_of_damage("the server sent invalid keys of sites"):
+        with describing_damage("the server sent invalid keys of sites"):
             for entry in request.about.values():
                 key = bytes.fromhex(entry[_KEY])
                 number = bytes.fromhex(entry[_NUMBER])

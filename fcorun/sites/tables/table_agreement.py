@@ -24,7 +24,7 @@ from fcorun.sites.plan.site_options import OTHER, for_owner_alone
 from fcorun.sites.tables.summed_sets import column_tells_few, single_out, tells_few
 from fcorun.sites.tables.table_description import bin_edges
 from fcorun.sites.tables.table_rows import ROWS, SiteTable
-from fcorun.sites.transport.messages import Message, telling_of_damage
+from fcorun.sites.transport.messages import Message, describing_damage
 
 _NEAR = 2  # standard deviations: a fill farther away tells rows with a gap from the others
 _FAR = 10  # standard deviations: a fill farther away is of another unit
@@ -86,7 +86,7 @@ class Agreement:
         """Return the agreement that ``to_message`` returned. Raises UserError for anything else."""
         about = message.about
         arrays = message.arrays
-        with telling_of_damage("the server sent no agreement on a table"):
+        with describing_damage("the server sent no agreement on a table"):
             scaling = None
             if "mean" in arrays:
                 mean = arrays["mean"]

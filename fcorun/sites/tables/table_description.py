@@ -19,7 +19,7 @@ from fcorun.data.tables.splits import SPLITS
 from fcorun.sites.plan.patients import Patients
 from fcorun.sites.plan.site_options import HISTOGRAM_BINS, for_owner_alone
 from fcorun.sites.tables.table_rows import SiteTable
-from fcorun.sites.transport.messages import Message, telling_of_damage
+from fcorun.sites.transport.messages import Message, describing_damage
 
 OUTERMOST = 1 / 40  # the share of rows beyond the outermost knot of any spline
 _NO_VALUES = "empty"  # the kind of a column without a value at a site, which fits any other kind
@@ -91,7 +91,7 @@ class Description:
     @classmethod
     def from_message(cls, message: Message, site: str, options: Sites) -> "Description":
         """Return the description in a site's message. Raises UserError, which names the site, for another content."""
-        with telling_of_damage(f"site '{site}' sent no description of a table"):
+        with describing_damage(f"site '{site}' sent no description of a table"):
             return cls._parse(message.about, message.arrays, options)
 
     @classmethod

@@ -165,7 +165,7 @@ def number_request(message: Message, run: str, number: int, of: Iterable[str]) -
 
 
 @contextmanager
-def telling_of_damage(problem: str) -> Iterator[None]:
+def describing_damage(problem: str) -> Iterator[None]:
     """Raise UserError, which begins with ``problem``, for an error of reading the content of a message."""
     try:
         yield

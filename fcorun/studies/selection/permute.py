@@ -206,7 +206,7 @@ class PermutationPlan:
             if table is not None:
                 tables[chunk] = table
         missing = [chunk for chunk in self.chunks if chunk not in tables]
-        with self.study.telling_of_fits(lambda: sum(map(len, tables)), self.n + 1, log):
+        with self.study.reporting_fits(lambda: sum(map(len, tables)), self.n + 1, log):
             if missing:
                 self._compute_chunks(missing, tables, log)
         return np.concatenate([tables[chunk] for chunk in self.chunks])

@@ -243,7 +243,7 @@ class Selection(StudyResult):
             title = f"{self.experiment.picture_title}: out of {n_folds} by {self.by}"
             curves = compute_curves(self.predictions, self._scores)
             if curves is not None:  # of two classes
-                if not self._draws_refit_curves:
+                if not self._refit_has_curves:
                     pictures.append(_begin_pictures(CurveView(curves, title), self.experiment))
                 for name, content in curves.files.items():
                     write_atomically(self.folder / name, content)
@@ -257,8 +257,8 @@ class Selection(StudyResult):
         return write_pictures
 
     @property
-    def _draws_refit_curves(self) -> bool:
-        """The flag of test or validation rows, of which the refit draws all curves."""
+    def _refit_has_curves(self) -> bool:
+        """The flag of a refit that has enough test or validation rows to draw all curves of them."""
         held_out = self.data.validation if self.data.test is None else self.data.test
         return held_out is not None and have_all_curves(held_out.y)
 

@@ -233,7 +233,7 @@ class Study:
         missing = [name for name in self.subsets if name not in fits]
         began = time.monotonic()
         computed = self.fit_subsets(missing)
-        with self.telling_of_fits(lambda: len(fits), len(self.subsets), log), closing(computed):
+        with self.reporting_fits(lambda: len(fits), len(self.subsets), log), closing(computed):
             for i, name in enumerate(missing, start=1):
                 fits[name] = reduce_fit(name, next(computed))
                 fits[name].save(self.fit_file(name))
@@ -246,7 +246,7 @@ class Study:
         return {name: fits[name] for name in self.subsets}
 
     @contextmanager
-    def telling_of_fits(self, count: Callable[[], int], n_fits: int, log: Log) -> Iterator[None]:
+    def reporting_fits(self, count: Callable[[], int], n_fits: int, log: Log) -> Iterator[None]:
         """Say how many fits exist before the context, and after an interruption; ``count`` returns the number."""
         if n_existing := count():
             log(word(f"{n_existing} of {n_fits} fits exist: reused (`force=true` recomputes)"))
