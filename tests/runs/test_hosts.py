@@ -15,10 +15,9 @@ import pytest
 from helpers import FILES, SMALL, fails, small, write_choice
 from host_processes import (
     assert_same_record,
-    find_hosts,
     run_on_hosts,
     start_on_hosts,
-    wait_for_checkpoints,
+    wait_for_computing_hosts,
     wait_for_end,
 )
 from warm_processes import start_command
@@ -195,14 +194,12 @@ def test_hosts_have_the_users_own_files_and_classes():
 @COUNTS
 def test_an_interruption_ends_all_and_the_same_command_goes_on(count):
     command = start_on_hosts(*LONG, count=count)
-    wait_for_checkpoints("run", command)
-    hosts = find_hosts(command)
+    hosts = wait_for_computing_hosts("run", command, count)
     command.send_signal(signal.SIGTERM)
     code, _, errors = wait_for_end(command)
     assert code == 130
     assert errors == "interrupted; the same command resumes from the last checkpoint\n"
     assert Record(Path("run")).status["status"] == "interrupted"
-    assert len(hosts) == count
     psutil.wait_procs(hosts, timeout=60)
     assert not any(host.is_running() for host in hosts)
 
@@ -214,8 +211,7 @@ def test_hosts_that_are_killed_are_named_and_the_run_goes_on(count):
     dice = random.Random(count)
     command = start_on_hosts(*LONG, "force=true", count=count)
     for kind in ("host", "worker"):
-        wait_for_checkpoints("run", command)
-        victim = dice.choice(find_hosts(command))
+        victim = dice.choice(wait_for_computing_hosts("run", command, count))
         if kind == "worker":
             victim = psutil.Process(victim.ppid())
         victim.kill()

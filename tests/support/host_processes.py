@@ -72,14 +72,20 @@ def find_hosts(command: CommandProcess) -> list[psutil.Process]:
     return hosts
 
 
-def wait_for_checkpoints(folder: str, command: CommandProcess) -> None:
-    """Wait until a run has written two checkpoints more."""
-    checkpoint, seen = Path(folder, ".checkpoint.npz"), set()
+def wait_for_computing_hosts(folder: str, command: CommandProcess, count: int) -> list[psutil.Process]:
+    """Wait until so many hosts have written two checkpoints of a run; return their processes."""
+    checkpoint = Path(folder, ".checkpoint.npz")
+    hosts, seen = set(), set()
     while len(seen) < 3:
         assert command.poll() is None, command.communicate()
-        if checkpoint.exists():
+        found = set(find_hosts(command))
+        if found != hosts:  # some are lost or start: only what is written from now on is theirs
+            hosts = found
+            seen.clear()
+        if len(hosts) == count and checkpoint.exists():
             seen.add(checkpoint.stat().st_mtime_ns)
         time.sleep(0.01)
+    return sorted(hosts, key=lambda host: host.pid)
 
 
 def assert_same_record(actual: Record, expected: Record) -> None:
