@@ -265,8 +265,9 @@ def run_batch(context: BatchContext, jobs: list[Job], width: int) -> list[Job]:
                     handed_back = alive
                 if handed_back or not alive:
                     break
-                # a secret key must outlast a kill, lest the same rounds are told once more with other noise
-                has_new_key = snapshot.round == 0 and jobs[0].experiment.privacy.has_secret_key
+                # a secret key must outlast a kill, lest the same rounds are told once more with other noise, and so
+                # must the first row of rounds with noise, which tells that they cost something
+                has_new_key = len(jobs[0].rows) <= 2 and jobs[0].experiment.privacy.has_secret_key
                 if has_new_key or time.perf_counter() - last_checkpoint >= settings.checkpoint_every:
                     _save_checkpoints(resumable, snapshot, client_states)
                     last_checkpoint = time.perf_counter()

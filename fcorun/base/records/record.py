@@ -241,14 +241,17 @@ class Record:
     def spent_epsilon(self) -> str:
         """The cost of a private run with a secret key, such as "epsilon 1.2 by round 40"; "" of other runs.
 
-        "" also of a run that stopped before its first checkpoint, which precedes all noise.
+        "" also of a run that told no round with noise: it stopped before its first checkpoint, or in round 0.
         """
         if self.flat_config.get("privacy.key") != "secret":
             return ""
         with contextlib.suppress(UserError, KeyError):
             if rows := self.rows:
-                return f"epsilon {rows[-1][EPSILON]:.3g} by round {rows[-1]['round']:g}"
-            if not self.finished and not (self.folder / _CHECKPOINT).exists():
+                if rows[-1]["round"]:
+                    return f"epsilon {rows[-1][EPSILON]:.3g} by round {rows[-1]['round']:g}"
+                if self.status.get("status") != "diverged":  # which is told of a later round
+                    return ""
+            elif not self.finished and not (self.folder / _CHECKPOINT).exists():
                 return ""
         return "epsilon"
 

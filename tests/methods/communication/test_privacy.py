@@ -499,6 +499,31 @@ def test_a_run_with_a_secret_key_that_failed_before_its_first_round_has_cost_not
     assert run(config | {"force": True}, "here").status["status"] == "done"
 
 
+class Told(Watcher):
+    """Fails when a round is told, of which the record had these rounds before."""
+
+    def __init__(self, round):
+        self.round = round
+
+    def on_evaluation(self, job, row):
+        self.rows = Record(Path("here")).rows
+        if row["round"] == self.round:
+            raise MemoryError
+
+
+def test_a_run_with_a_secret_key_costs_something_from_the_first_row_with_noise_on():
+    config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=3", "eval_every=1")
+    with pytest.raises(MemoryError):
+        run(config, "here", Told(0))
+    assert Record(Path("here")).spent_epsilon == ""
+    watch = Told(2)
+    with pytest.raises(MemoryError):
+        run(config | {"force": True}, "here", watch)
+    assert [row["round"] for row in watch.rows] == [0, 1]  # also if a kill had come here
+    with fails(f"epsilon {GaussianPrivacy(noise=1.0).find_epsilon(2, None):.3g} by round 2 is spent"):
+        run(config | {"force": True}, "here")
+
+
 def test_a_run_with_a_secret_key_is_not_replaced():
     """Its epsilon is spent, whatever another run with other noise costs; a run of the seed has the same noise again."""
     config = small(*GAUSSIAN, *FEDAVG[:-1], "privacy.key=secret", "rounds=2")
