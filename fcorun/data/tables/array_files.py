@@ -22,7 +22,7 @@ from fcorun.data.rows.sparse_matrix import MOST_INDICES, SparseMatrix
 from fcorun.data.tables.column_roles import ColumnRoles, ParsedRows, check_unique_names
 from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding
-from fcorun.data.tables.text_files import OPEN_COMPRESSED
+from fcorun.data.tables.text_files import OPEN_COMPRESSED, open_bytes
 
 HDF5_ENDINGS = (".h5", ".hdf5")
 PARQUET_ENDING = ".parquet"
@@ -242,7 +242,8 @@ def read_libsvm(
         return x, y, x.first_column
     try:
         matrix: Any
-        matrix, y = load_svmlight_file(str(file), dtype=np.float64, zero_based=True)[:2]  # type: ignore[arg-type]
+        with open_bytes(file) as stream:
+            matrix, y = load_svmlight_file(stream, dtype=np.float64, zero_based=True)[:2]  # type: ignore[arg-type]
     except OverflowError as error:
         raise _refuse_index(f"`data.path={path}`") from error
     has_index_0 = len(matrix.indices) > 0 and matrix.indices.min() == 0
@@ -285,7 +286,7 @@ def _read_libsvm_blocks(file: Path, where: str) -> Iterator[NonzeroBlock]:
     from sklearn.datasets import load_svmlight_file
 
     n_rows = 0
-    with OPEN_COMPRESSED.get(file.suffix.lower(), open)(file, "rb") as stream:
+    with open_bytes(file) as stream:
         while stream.peek(1):
             try:  # goes on where the last block ended, to the end of the line at ``length``
                 part: Any = {"zero_based": True, "n_features": MOST_INDICES, "length": stream.tell() + READ_BYTES}

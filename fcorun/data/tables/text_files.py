@@ -278,12 +278,17 @@ def find_separator(header: str, ending: str) -> str:
     return next((separator for separator in _SEPARATORS if separator in unquoted), ",")
 
 
+def open_bytes(path: Path) -> Any:
+    """Open a file for reading, of .gz and .bz2, in either case, what is packed in it."""
+    return OPEN_COMPRESSED.get(path.suffix.lower(), open)(path, "rb")
+
+
 def find_encoding(path: Path, encoding: str | None, where: str) -> str:
     """Return the encoding of the characters of a file: that of its mark, UTF-8, or the given ``encoding``.
 
     Raises UserError, which begins with ``where``, for zero bytes in a file without a mark and a given encoding.
     """
-    with OPEN_COMPRESSED.get(path.suffix.lower(), open)(path, "rb") as content:
+    with open_bytes(path) as content:
         start = content.read(_FIRST_BYTES)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"

@@ -94,14 +94,14 @@ def test_only_training_rows_of_an_npz_without_clients_are_assigned(tmp_path):
     assert (data.train.x == 0).all()  # one row a client is constant
 
 
-@pytest.mark.parametrize("name", ["t.libsvm", "t.svm", "t.svmlight", "t.txt", "t.svm.gz", "t.svm.bz2"])
+@pytest.mark.parametrize("name", ["t.libsvm", "t.svm", "t.svmlight", "t.txt", "t.svm.gz", "t.svm.BZ2"])
 @pytest.mark.parametrize("zero_based", [True, False])
 def test_libsvm_is_read_as_by_scikit_learn(tmp_path, name, zero_based):
     from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
     path, plain = tmp_path / name, tmp_path / "plain"
     dump_svmlight_file(X, Y, str(plain), zero_based=zero_based, comment="a comment")
-    compress = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    compress = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix.lower(), bytes)
     path.write_bytes(compress(plain.read_bytes()))
     expected, labels = load_svmlight_file(str(plain))
     data = Table(str(path), partition="sorted", clients=2, validation=0.0).load()
