@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -167,6 +169,22 @@ def test_jobs_that_were_cancelled_or_killed_are_not_waited_for(slurm, tmp_path, 
     capsys.readouterr()
     assert main(["results", "s", "--follow"]) == 0
     assert "submitted jobs" not in capsys.readouterr().out
+
+
+def test_a_local_job_that_was_killed_is_not_waited_for(monkeypatch):
+    assert run_sweep_command("algo.client_lr=1e-3", "hydra.sweep.dir=s") == 0
+    (record,) = load_records("s")
+    status = record.status | {"status": "interrupted"}
+    (record.folder / "status.json").write_text(json.dumps(status))
+    job = subprocess.Popen([sys.executable, "-c", "input()", "submitit.local._local"], stdin=subprocess.PIPE)
+    Path("s/.submitit").mkdir()
+    Path(f"s/.submitit/{job.pid}_runs.txt").write_text(record.folder.name)
+    assert count_open_jobs(Path()) == 1
+    job.kill()
+    wait_until(lambda: count_open_jobs(Path()) == 0)  # while it is a zombie
+    job.communicate()
+    replace_sleep(monkeypatch, refuse_to_wait)
+    assert main(["results", "s", "--follow"]) == 0
 
 
 def test_a_job_that_leaves_the_queue_without_a_result_fails_its_points_on_a_cluster_without_accounting(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from fcorun.base.errors import UserError, describe_error, first_line
 from fcorun.base.records.formats import yaml_text
 from fcorun.base.records.record import FINISHED_STATUSES, LOCK_FILE, Record, RunFolder
@@ -240,7 +242,10 @@ class PendingJob:
 
 
 def list_pending_jobs(folder: Path) -> list[PendingJob]:
-    """Return the pending jobs that were submitted from sweeps in and under a folder."""
+    """Return the pending jobs that were submitted from sweeps in and under a folder.
+
+    A local job whose process has ended, or is on another machine, is none.
+    """
     jobs = []
     for logs in folder.rglob(_LOG_FOLDER):
         runs_of_jobs = {path: _read_pending_runs(path) for path in logs.glob(f"*{_RUNS_ENDING}")}
@@ -249,8 +254,17 @@ def list_pending_jobs(folder: Path) -> list[PendingJob]:
         for path, runs in pending.items():
             job = path.name.removesuffix(_RUNS_ENDING)
             is_of_slurm = (logs / f"{job.split('_')[0]}_submission.sh").exists()
-            jobs.append(PendingJob(runs, job in queue if is_of_slurm and queue is not None else None))
+            if is_of_slurm or _is_running_here(job):
+                jobs.append(PendingJob(runs, job in queue if is_of_slurm and queue is not None else None))
     return jobs
+
+
+def _is_running_here(job: str) -> bool:
+    """Return whether a job of submitit's local executor, which is called after its process, is running."""
+    try:
+        return any("submitit" in word for word in psutil.Process(int(job)).cmdline())  # and no later process
+    except psutil.Error:
+        return False
 
 
 def _read_pending_runs(path: Path) -> tuple[Path, ...]:
