@@ -7,7 +7,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,6 +61,9 @@ class SweepWatcher(Watcher):
 
     def show_if_verbose(self, line: str) -> None:
         """Show a line unless ``verbose`` is off."""
+
+    def warn(self, sentences: Iterable[str]) -> None:
+        """Show warnings about runs, each once."""
 
     def on_sweep_start(self, runs: int, rounds: int) -> None:
         """Follow the start of a sweep of so many ``runs``, with so many ``rounds`` in all."""

@@ -291,8 +291,7 @@ def _show_overview(points: Sequence[SweepPoint], folder: Path, watch: SweepWatch
     warnings = [point.experiment.warning for point in points if point.experiment and point.experiment.warning]
     for point in points:
         warnings += point.warnings
-    for warning in dict.fromkeys(warnings):
-        watch.show_if_verbose(warning)
+    watch.warn(warnings)
 
 
 def _show_warnings_of_choices(points: Sequence[SweepPoint], watch: SweepWatcher) -> None:

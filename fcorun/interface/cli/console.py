@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Iterable
 from typing import Any, Self
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
@@ -197,10 +198,11 @@ class SweepConsole(_Progress):
         self.awaited_runs = runs
 
     def on_start(self, job: Job, data: FederatedData, resumed: int) -> None:
-        sentences = [data.description, *job.list_warnings(data)]
+        self.warn(filter(None, (data.description, *job.list_warnings(data))))
+
+    def warn(self, sentences: Iterable[str]) -> None:
         with self.lock:
-            shown_before = {"", job.experiment.warning, *self.printed_sentences}  # the second one before the first run
-            new = [text for text in sentences if text not in shown_before]
+            new = [text for text in dict.fromkeys(sentences) if text not in self.printed_sentences]
             self.printed_sentences |= set(new)
         for sentence in new:
             self.show_if_verbose(sentence)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from fcorun.base.config import Count, build, find_user_code, import_classes
 from fcorun.base.errors import RemoteError, UserError, describe_error
 from fcorun.base.plugin_code import PluginCode
+from fcorun.base.records.record import Record
 from fcorun.base.system.machine import check_versions, read_versions, set_up_jax
 from fcorun.base.trust import class_path, forget_folder_modules, locate_user_class
 from fcorun.experiment.experiment import PreparedExperiment
@@ -201,11 +202,15 @@ def list_results(group: list[SweepPoint], failure: BaseException | None = None) 
 
 
 def take_results(group: list[SweepPoint], results: Sequence[PointResult], watch: SweepWatcher) -> None:
-    """Set the ``end_status`` and ``error`` of each point of a group that another process has computed."""
+    """Set the ``end_status`` and ``error`` of each point of a group that another process has computed.
+
+    Shows the warnings in the records of these points.
+    """
     for point, (end_status, error_text) in zip(group, results, strict=True):
         point.end_status = end_status
         point.error = RemoteError(error_text) if error_text else None
         if point.folder_state != "finished":
+            watch.warn(Record(point.folder).summary_or_empty.get("warnings", ()))
             watch.on_point_end(point)
 
 

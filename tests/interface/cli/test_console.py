@@ -12,7 +12,9 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.console import Console, SweepConsole
 from fcorun.methods.objectives.least_squares import LeastSquares
+from fcorun.runs.executors.executor import take_results
 from fcorun.runs.job import Job
+from fcorun.runs.sweep_point import SweepPoint
 
 
 def test_the_files_of_the_record_are_named(capsys, monkeypatch):
@@ -41,6 +43,18 @@ def test_brackets_in_names_are_no_markup(capsys):
     for runs in (2, 2, 1):  # once a second
         watch.on_wait(runs)
     assert capsys.readouterr().out.count("by another process") == 2
+
+
+def test_warnings_of_runs_that_another_process_has_computed_are_shown_once(capsys):
+    points = [SweepPoint("", fake_record(f"s/{name}").folder, folder_state="new") for name in "abc"]
+    for point, noise in zip(points, (9, 9, 4), strict=True):
+        summary = json.loads((point.folder / "summary.json").read_text())
+        (point.folder / "summary.json").write_text(json.dumps(summary | {"warnings": [f"noise={noise} drowns all"]}))
+    points[2].folder_state = "finished"  # by an earlier command
+    take_results(points, [("done", "")] * 3, SweepConsole())
+    output = capsys.readouterr().out
+    assert output.count("noise=9 drowns all\n") == 1
+    assert "noise=4" not in output
 
 
 def test_the_values_for_auto_are_shown(capsys):
