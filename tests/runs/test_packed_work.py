@@ -116,6 +116,13 @@ def test_a_job_whose_code_or_rows_have_changed_fails_its_record_and_says_so(chan
         compute(pickle.dumps(task))
 
 
+def test_work_of_a_version_with_other_fields_is_refused():
+    task = PackedWork(".", {}, b"", None)
+    del vars(task)["versions"]  # as a pickle of then has it
+    with fails("another version of fcorun than the command had: give the command again"):
+        compute(pickle.dumps(task))
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

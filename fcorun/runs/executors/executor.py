@@ -147,6 +147,8 @@ class PackedWork:
         the identities were computed.
         """
         here = f"the process {os.getpid()} on {socket.gethostname()}, which computes the runs,"
+        if vars(self).keys() != {option.name for option in fields(self)}:
+            raise UserError(f"{here} has another version of fcorun than the command had: give the command again")
         check_versions(self.versions, here)
         if self.n_cores is not None:
             os.environ["FCORUN_CORES"] = str(self.n_cores)
