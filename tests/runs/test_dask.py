@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,6 +165,16 @@ def test_what_kubernetes_refuses_is_said_in_a_sentence(monkeypatch, capsys):
     sentence = "fcorun: hydra.launcher.dask of cluster=kubernetes: Failed to create DaskCluster resource.\n"
     assert capsys.readouterr().err == sentence
     assert not Path("s").exists()
+
+
+@pytest.mark.parametrize(("address", "lines"), [(None, 1), ("tcp://127.0.0.1:8786", 0)])
+def test_the_dashboard_is_shown_of_a_cluster_that_the_command_starts(address, lines, monkeypatch):
+    """Another may have been started with --no-dashboard, and its client has an address nevertheless."""
+    client = SimpleNamespace(dashboard_link="http://127.0.0.1:8787/status")
+    monkeypatch.setattr(dask, "open_cluster", lambda options: nullcontext(client))
+    shown: list[str] = []
+    dask.DaskExecutor(LauncherOptions(address=address)).start([], shown.append)
+    assert len(shown) == lines
 
 
 def test_dask_is_an_extra(monkeypatch, capsys):

@@ -56,7 +56,8 @@ class DaskExecutor(Executor):
     def start(self, experiments: Sequence[PreparedExperiment], show: Callable[[str], None]) -> None:
         require_dask("`hydra.launcher.executor=dask`")
         self._client = self.opened.enter_context(open_cluster(self.options))
-        show(f"Dask shows its workers on {self._client.dashboard_link}")
+        if not self.options.address:  # else whoever started the scheduler knows whether it has a dashboard
+            show(f"Dask shows its workers on {self._client.dashboard_link}")
 
     def largest_group(self, n_points: int) -> int:
         if self.options.batch:
