@@ -135,6 +135,8 @@ def test_what_cannot_be_done_is_said_at_once(fcorun, tmp_path):
         (("try", "study.yaml"), "needs the files of the sites"),
         (("serve", "study.yaml", "policy=strict.yaml"), "takes no policy=strict.yaml: give the keys of the site to"),
         (("run", "study.yaml", "--folder", "shared", "--sites", "a", "ou=x"), "takes no ou=x: it has one key, out=DIR"),
+        (("run", "study.yaml", "--folder", "shared", "--sites", "a", "out=''"), "out= names no folder: give out=DIR"),
+        (("try", "study.yaml", "a.csv", "out="), "out= names no folder: give out=DIR"),
         (("try", "study.yaml", "a.csv", "--wait", "9"), "fcorun site try takes no --wait: leave it out"),
         (("serve", "study.yaml", "--wait", "nan"), "--wait nan: give a number of seconds, 0 or more"),
         (("run", "study.yaml", "--wait", "-5"), "--wait -5: give a number of seconds, 0 or more"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from fcorun.base.config import build
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.interface.cli.commands.common_command import READING_OPTIONS, CommandParser, read_data_keys
+from fcorun.interface.cli.commands.common_command import READING_OPTIONS, CommandParser, read_data_keys, read_folder
 from fcorun.interface.cli.terminal import Terminal
 
 _NOTICE_SECONDS = 10.0
@@ -258,9 +258,9 @@ class _WaitingNotice:
 
 def _output_folder(plan: Any, arguments: Any) -> Path:
     """Return the folder of the record: ``out=DIR``, or outputs/sites/PLAN-DIGEST, and for a trial PLAN-DIGEST-trial."""
-    outs = [text.removeprefix(_OUT) for text in arguments.rest if text.startswith(_OUT)]
+    outs = [text for text in arguments.rest if text.startswith(_OUT)]
     trial = "-trial" if arguments.step == "try" else ""
-    return Path(outs[-1] if outs else f"outputs/sites/{arguments.plan.stem}-{plan.digest[:8]}{trial}")
+    return Path(read_folder(outs[-1]) if outs else f"outputs/sites/{arguments.plan.stem}-{plan.digest[:8]}{trial}")
 
 
 def _wait_seconds(arguments: Any) -> float:
