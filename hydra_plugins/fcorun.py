@@ -102,17 +102,18 @@ class FcorunSweeper(Sweeper):
         """Return the overrides of each job outside of the product: those that the job inherits, and its own.
 
         A job inherits overrides of keys that it does not set itself: single values, and the lists of the command line,
-        whose keys are ``given_keys``. It stands for all combinations of values, but for zipped lists of the command
-        line. Raises UserError as ``_combine``.
+        whose keys are ``given_keys``. It stands for all combinations of values, but for zipped lists. Raises UserError
+        as ``_combine``.
         """
         jobs = []
         for own in self._own_overrides:
             inherited = [override for override in overrides if not _is_set_by(own, override)]
             fixed = [str(override.input_line) for override in inherited if not override.is_sweep_override()]
             lists = [o for o in inherited if o.is_sweep_override() and o.key_or_group in given_keys]
-            keys = {override.get_key_element() for override in lists}
+            axes = [*lists, *own]
+            keys = {override.get_key_element() for override in axes if override.is_sweep_override()}
             zipped = [group for group in self._zip_groups() if keys.issuperset(group)]
-            jobs += [[*fixed, *values] for values in _combine([*lists, *own], zipped)]
+            jobs += [[*fixed, *values] for values in _combine(axes, zipped)]
         return jobs
 
     @cached_property

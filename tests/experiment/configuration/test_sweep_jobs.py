@@ -142,8 +142,12 @@ ALSO = ["algo=fedmid algo.mu=1,2", "seed=7"]
           "algo=fedavg / rounds=3", "algo=fedavg / rounds=4"]),
         (["rounds=3,4", "seed=1,2"], {"also": ["algo=fedavg"], "zip": ["rounds", "seed"]},
          ["algo=fedavg / rounds=3 seed=1", "algo=fedavg / rounds=4 seed=2"]),
+        (["rounds=3,4"], {"also": ["algo=fedavg seed=1,2", "algo=fedgd seed=1"], "zip": ["rounds", "seed"]},
+         ["algo=fedavg / rounds=3 seed=1", "algo=fedavg / rounds=4 seed=2",
+          "algo=fedgd seed=1 / rounds=3", "algo=fedgd seed=1 / rounds=4"]),
+        ([], {"also": ["algo.mu=1,2 seed=1,2"], "zip": ["algo.mu", "seed"]}, ["algo.mu=1 seed=1", "algo.mu=2 seed=2"]),
     ],
-    ids=["lists", "a further algorithm", "beside a product", "zipped"],
+    ids=["lists", "a further algorithm", "beside a product", "zipped", "zipped with an own list", "own lists zipped"],
 )  # fmt: skip
 def test_lists_of_the_command_line_multiply_all_jobs(given, options, jobs):
     """A job sets its own keys. Without params and algo=, the default algorithm of the experiment is not run."""
