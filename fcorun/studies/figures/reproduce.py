@@ -118,6 +118,10 @@ PICTURES: dict[str, Callable[[FigureInputs], Any]] = {
 }
 
 
+class DryRun(UserError):
+    """Ends a figure whose runs were to be listed, and all of which can be made."""
+
+
 @dataclass(frozen=True, repr=False)
 class FigureResult:
     """A figure that was made.
@@ -252,21 +256,24 @@ def _run_figure(
     """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds.
 
     ``check`` receives the experiments of the grid before any is run, unless one of them cannot be prepared.
-    Raises UserError if no run came to an end; if ``is_dry``, once the grid is listed.
+    Raises UserError if no run came to an end; if ``is_dry``, once the grid is listed, DryRun if all of it can be made.
     """
     overrides_of: dict[Path, str] = {}  # by the folder of a point of the grid
+    broken: list[SweepPoint] = []
 
     def see(points: Sequence[SweepPoint]) -> None:
         overrides_of.update({point.folder: point.overrides for point in points})
+        broken.extend(point for point in points if point.experiment is None)
         experiments = [point.experiment for point in points if point.experiment]
-        if check is not None and len(experiments) == len(points):
+        if check is not None and not broken:
             check(experiments)
         if not is_dry:  # the figure's file says all conditions: one may have been taken out of it
             forget_conditions(folder / "runs")
 
     if is_dry:
         _start_sweep(partial(sweep, check=see), folder / "runs", overrides)
-        raise UserError("`dry_run=true` lists the runs, and draws nothing")
+        kind = UserError if broken else DryRun
+        raise kind("`dry_run=true` lists the runs, and draws nothing")
     grid = _run_sweep(partial(sweep, check=see), folder / "runs", overrides)
     grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
     metric = grid.resolve_metric(metric)

@@ -368,8 +368,9 @@ def test_the_file_of_today_says_the_conditions_and_the_claims():
 def test_a_dry_figure_lists_its_runs_and_says_so(capsys):
     write("experiment/own.yaml", "defaults: [override /data: lasso_16]\nfigure: {title: Mine, panels: [objective]}\n")
     given = [*SMALL[:-1], "verbose=true", "algo=fedavg,fedmid", "dry_run=true"]
-    main(["figure", "own", *given, "out=here", "--config-dir", "myconf"])
+    assert main(["figure", "own", *given, "out=here", "--config-dir", "myconf"]) == 0
     out = capsys.readouterr().out
     assert "2 to run" in out
     assert "own: not made: dry_run=true lists the runs, and draws nothing\n" in out
     assert not Path("here").exists()
+    assert main(["figure", "own", *given, "algo.client_lr=0.1,-1", "out=here", "--config-dir", "myconf"]) == 1

@@ -18,7 +18,7 @@ from fcorun.interface.cli.hydra_app import run_sweep_command
 from fcorun.interface.cli.terminal import Terminal
 from fcorun.reports.page import write as html_report
 from fcorun.studies.figures.claims import COLUMNS
-from fcorun.studies.figures.reproduce import FigureResult, reproduce
+from fcorun.studies.figures.reproduce import DryRun, FigureResult, reproduce
 from fcorun.studies.figures.seed_comparison import UNCLEAR, UNDECIDED
 from fcorun.studies.figures.spec import find_figure, list_figures, load_figure
 
@@ -107,7 +107,8 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             figure = reproduce(name, folder, run_sweep_command, fast, overrides)
         except UserError as error:
             out.print(f"{name}: not made: {error}")
-            code = 1
+            if not isinstance(error, DryRun):
+                code = 1
             continue
         earlier = pd.DataFrame(CLAIMS.read(folder)).to_dict("records")
         others = [row for row in earlier if row["figure"] != figure.folder.name]
