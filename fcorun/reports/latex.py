@@ -24,7 +24,7 @@ P_COMMENT = (
 def format_best_latex(runs: RunTable, metric: str) -> str:
     """Return a tabular with a row for each method on each data set: keys, metric, band over seeds, p against the bold.
 
-    The best value on each problem, without those of baselines, is bold if all runs have the same number of rounds.
+    The best value on each problem, ``RunTable.without_baselines``, is bold if all runs have the same number of rounds.
     Raises UserError as ``RunTable.resolve_metric``.
     """
     import pandas as pd
@@ -86,13 +86,15 @@ def format_best_latex(runs: RunTable, metric: str) -> str:
 
 
 def _find_best_methods(runs: RunTable, metric: str, best: "DataFrame") -> Any:
-    """Return a Series: which rows are the best on their problem, without baselines; none if rounds were unlike."""
-    are_baselines = runs.are_baselines()
-    of_baseline = [bool(are_baselines[rows].any()) for rows in best["rows"]]
-    cost = (runs.metrics.sign(metric) * best["metric"]).mask(of_baseline)
-    lowest_cost = cost.groupby([best[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
+    """Return a Series: which rows are the best on their problem, ``RunTable.without_baselines``; none if rounds were
+    unlike.
+    """
+    methods = runs.without_baselines(best)
+    cost = runs.metrics.sign(metric) * methods["metric"]
+    lowest_cost = cost.groupby([methods[key].map(str) for key in runs.problem_keys(metric)]).transform("min")
     is_comparable = not (runs.unequal_rounds(metric) or runs.unlike_rounds(metric))
-    return (cost == lowest_cost) & (best["seeds"] > 0) & is_comparable
+    is_best = (cost == lowest_cost) & (methods["seeds"] > 0) & is_comparable
+    return is_best.reindex(best.index, fill_value=False)
 
 
 def _find_p_values(runs: RunTable, metric: str, best: "DataFrame", is_best: Any) -> list[float | None]:

@@ -296,6 +296,12 @@ class RunTable:
         frame = self.shown_frame
         return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
+    def without_baselines(self, points: DataFrame) -> DataFrame:
+        """Return best points without those of baselines, against which no method wins, unless there are no others."""
+        are_baselines = self.are_baselines()
+        of_methods = [not are_baselines[rows].any() for rows in points["rows"]]
+        return points[of_methods] if any(of_methods) else points
+
     def take(self, positions: Sequence[int]) -> "RunTable":
         """Return a table of the rows at these positions, with a new index."""
         return replace(self, frame=self.frame.iloc[list(positions)].reset_index(drop=True))
@@ -334,9 +340,8 @@ class RunTable:
             names = self.tail_metrics
             if self.function_keys("objective"):
                 names = [name for name in names if name not in REGULARIZED_METRICS]
-            compared = [
-                name for name in names if self.metrics[name].priority is not None and not self.function_keys(name)
-            ]
+            compared = [name for name in names if self.metrics[name].priority is not None]
+            compared = [name for name in compared if not self.function_keys(name)]
             return self.metrics.default_metric(compared or names)
         if metric.removeprefix(PERSONAL_PREFIX).startswith(TEST_PREFIX):
             raise UserError(f"`metric={metric}` is refused: {TEST_METRIC_REFUSAL}")
@@ -364,11 +369,10 @@ class RunTable:
         """Return the points: a row for each algorithm, data set and setting of the varied keys except seeds.
 
         Columns: algo, data, the varied keys except seeds; metric (the median over seeds of tail_METRIC), low and high
-        (the ends of its band, ``seed_band``); the medians of the metrics of structure of the same
-        models if they were measured; seeds (the number of independent repetitions that are done, each the mean of its
-        runs), done (the number of its runs that are done and measured), agree (True if these gave equal values),
-        status (diverged if any seed is), rows (the positions of its runs in the table; of a point that is
-        done and measured, of these runs alone), runs (the positions of all its runs).
+        (the ends of its band, ``seed_band``); the medians of the metrics of structure of the same models, if measured;
+        seeds (the number of independent repetitions that are done, each the mean of its runs), done (the number of its
+        runs that are done and measured), agree (True if these gave equal values), status (diverged if any seed is),
+        rows (the positions of its runs; of a point that is done and measured, of these alone), runs (of all its runs).
         """
         if metric not in self._points_by_metric:
             self._points_by_metric[metric] = self._fold_seeds(metric)

@@ -324,16 +324,17 @@ class Sweep:
         """The record of the best point by ``metric``; of several seeds, that of the best one, which is the luckiest.
 
         The best point is that of the report: points are compared by their medians over seeds, and none that diverged
-        with a seed is the best. Raises UserError if no point is done with a finite value of the metric, or if runs are
-        on different problems, which do not compare.
+        with a seed is the best. Baselines, such as the solver of all rows, are left out unless all runs are of them.
+        Raises UserError if no other point is done with a finite value of the metric, or if runs are on different
+        problems, which do not compare.
         """
         runs = self._runs
         metric = runs.resolve_metric(self.metric)
-        points = runs.best_points(metric)
+        points = runs.without_baselines(runs.best_points(metric))
         points = points[points["seeds"] > 0]
         if not len(points):
-            raise UserError(f"{self.folder}: no run is done with a finite {metric}, so that none is the best: see "
-                            "table")  # fmt: skip
+            raise UserError(f"{self.folder}: no run of a method is done with a finite {metric}, so that none is the "
+                            "best: see table")  # fmt: skip
         differing = [key for key in runs.problem_keys(metric) if points[key].nunique(dropna=False) > 1]
         if differing:
             raise UserError(f"{self.folder}: runs that differ in {' and '.join(differing)} do not compare by {metric}: "

@@ -87,7 +87,7 @@ def _describe_runs(folder: Path, records: list[Record]) -> str:
         metric = table.resolve_metric(settings.metric)
     except UserError:  # of a metric that no run has measured
         return text
-    points = table.best_points(metric).dropna(subset="metric").sort_values("metric")
+    points = table.without_baselines(table.best_points(metric)).dropna(subset="metric").sort_values("metric")
     is_one_problem = all(table.frame[key].nunique(dropna=False) < 2 for key in table.problem_keys(metric))
     if len(points) and is_one_problem:
         best = points.iloc[-1 if table.metrics[metric].higher else 0]

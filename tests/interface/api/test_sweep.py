@@ -5,7 +5,9 @@ import pytest
 from fake_records import fake_config, fake_record, fake_rows
 from helpers import fails
 
+from fcorun.base.records.sweep_settings import SweepSettings, save_settings
 from fcorun.interface.api.run_record import Sweep
+from fcorun.reports.page.index_page import _describe_runs
 
 
 @pytest.fixture
@@ -31,8 +33,21 @@ def test_the_best_run_has_the_least_objective(sweep):
 
 def test_a_run_without_a_finite_metric_is_not_the_best(sweep):
     runs = [({"algo__client_lr": rate}, {"level": np.nan}, "done") for rate in (0.1, 0.2)]
-    with fails("no run is done with a finite objective"):
+    with fails("no run of a method is done with a finite objective"):
         sweep(*runs, metric="objective").best  # noqa: B018
+
+
+def test_a_baseline_is_the_best_only_among_baselines(sweep):
+    """By the objective no method could win against the solver of all rows; LaTeX and first pages choose alike."""
+    solver = ({"algo": "centralized"}, {"level": 0.5, "silent": True}, "done")
+    result = sweep(({}, {}, "done"), solver, ({"algo": "fedmid"}, {}, "diverged"), metric="objective")
+    folders = result.record_folders
+    assert result.best.folder == folders[0]
+    save_settings(result.folder, SweepSettings(metric="objective"))
+    assert _describe_runs(result.folder, list(result.records)) == "2 done, 1 diverged; objective 1.25 by feddualavg"
+    assert Sweep(result.folder, folders[1:2], "objective").best.folder == folders[1]
+    with fails("no run of a method is done with a finite objective"):
+        Sweep(result.folder, folders[1:], "objective").best  # noqa: B018
 
 
 @pytest.mark.parametrize(
