@@ -22,6 +22,7 @@ from fcorun.base.records.record import BASELINE_HAZARD_FILE, PREDICTIONS_FILE, R
 from fcorun.base.records.tables import BASELINE_HAZARD
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.rows.row_groups import has_dependent_rows, split_between_ties
+from fcorun.data.tables.column_roles import offer_frequency
 from fcorun.data.tasks import find_task
 from fcorun.methods.objectives.objective import Objective
 from fcorun.results.model_outputs import Arrays, compute_predictions
@@ -291,8 +292,7 @@ def calibrate_record(
     if record.weight:
         raise UserError(f"`at={at:g}`: predicted risks are those of weighted rows (`data.weight={record.weight}`), and "
                         f"{PREDICTIONS_FILE} has no weights for the observed ones, so that a right model would look "
-                        "wrong: leave it out; if weights count equal rows, run with "
-                        "`data.weight_kind=frequency`")  # fmt: skip
+                        f"wrong: leave it out{offer_frequency('; ', record.weight, record.weight_kind)}")  # fmt: skip
     (rows, *_) = read_held_out_rows(folder, task)
     client = np.array([name or None for name in rows.client.tolist()], object)
     survival = survival_probabilities(Record(folder), rows.prediction, client, at, baseline)

@@ -309,13 +309,22 @@ def suggest_columns(name: str, frame: Any) -> str:
     return suggest_name(name, names)
 
 
-def describe_unweighted(weight: str | None, weight_kind: str | None) -> str:
-    """Return a sentence on results that count each row once, whatever its ``weight``; "" where rows have none.
+def offer_frequency(mark: str, weight: str | None, weight_kind: str | None) -> str:
+    """Return an offer to weights that may count equal rows, which begins with ``mark``; "" to all other rows.
 
     Args:
         weight_kind: what the weights are; None: the user may still say that they are frequencies.
     """
+    if not weight or weight_kind is not None:
+        return ""
+    return f"{mark}if weights count equal rows, run it with `data.weight_kind=frequency`"
+
+
+def describe_unweighted(weight: str | None, weight_kind: str | None) -> str:
+    """Return a sentence on results that count each row once, whatever its ``weight``; "" where rows have none.
+
+    ``weight_kind`` is as for ``offer_frequency``.
+    """
     if not weight or weight_kind == "frequency":  # rows of a frequency are repeated
         return ""
-    cure = ": if weights count equal rows, run it with `data.weight_kind=frequency`" if weight_kind is None else ""
-    return word(f"each row counts once, whatever its weight ('{weight}'){cure}")
+    return word(f"each row counts once, whatever its weight ('{weight}'){offer_frequency(': ', weight, weight_kind)}")

@@ -16,6 +16,7 @@ from fcorun.base.records.record import CLIENT_INTERCEPTS, Record, is_refit_of_ad
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.in_memory import InMemoryTable
 from fcorun.data.datasets.sites import Sites
+from fcorun.data.tables.column_roles import offer_frequency
 from fcorun.experiment.build import bind_objective, build_problem, load_data
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.optimum import resolve_strength
@@ -497,11 +498,13 @@ def resolve_options(options: InferenceOptions, problem: InferenceProblem) -> Inf
     if cluster == "auto":
         cluster = "group" if has_groups and options.errors == "robust" else "none"
     weight = problem.rows.weight[problem.rows.weight > 0]
+    data = problem.experiment.data
+    offer = offer_frequency("", getattr(data, "weight", None), getattr(data, "weight_kind", "sampling"))
+    cure = f" ({offer})" if offer else ""
     refusals = {
         "are of likelihoods, `objective=logistic, poisson and cox`": not problem.objective.is_log_likelihood,
         f"take rows as independent, and `cluster={cluster}` does not": cluster != "none",
-        "need rows of equal weight, and `data.weight` or client_weighting gives them different ones (if weights count "
-        "equal rows, run it with `data.weight_kind=frequency`)": (
+        f"need rows of equal weight, and `data.weight` or client_weighting gives them different ones{cure}": (
             not np.allclose(weight, weight.mean(), rtol=1e-9, atol=0)
         ),
     }

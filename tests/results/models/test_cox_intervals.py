@@ -128,7 +128,8 @@ def test_few_events_are_warned_of():
     ("overrides", "options", "words"),
     [
         (("reg=none",), {"errors": "model", "cluster": "client"}, ("errors=model", "cluster=client", "errors=robust")),
-        (("reg=none", "data.weight=w"), {"errors": "model"}, ("errors=model", "data.weight")),
+        (("reg=none", "data.weight=w"), {"errors": "model"}, ("errors=model", "(if weights count equal rows")),
+        (("reg=none", "data.weight=w", "data.weight_kind=sampling"), {"errors": "model"}, ("different ones: give",)),
         (("reg=none",), {"imputations": 5}, ("imputations=5", "times to events", "data.ignore")),
     ],
 )
