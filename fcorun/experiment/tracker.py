@@ -1,7 +1,13 @@
-"""The contract of a tracker, which follows runs and receives each record when it is complete; and no tracker."""
+"""The contract of a tracker, which follows runs and gets each record when it is complete, and what it gets of them.
+
+A tracker sends all that it gets: what tells of single patients, and numbers of few rows
+(``fcorun.base.records.few_rows``), stay before it, in ``call_tracker``.
+"""
 
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import traceback
 from abc import ABC, abstractmethod
@@ -14,10 +20,45 @@ from typing import Any, ClassVar
 
 from fcorun.base.config import PluginBase
 from fcorun.base.errors import UserError
-from fcorun.base.records.record import Record, RunFolder
+from fcorun.base.records.contents import STATUS
+from fcorun.base.records.few_rows import FewRows
+from fcorun.base.records.record import RECORD_FILES, Record, RunFolder
 
 Row = Mapping[str, float]  # an evaluation, as in metrics.csv
 _LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class SentRecord(Record):
+    """A copy of a record without what no tracker may send: the gate that each tracker gets its records through.
+
+    Attributes:
+        place: the folder of the record itself.
+    """
+
+    place: Path
+
+    @classmethod
+    def copy(cls, place: Path, few: FewRows, folder: Path) -> "SentRecord":
+        """Copy what ``few`` leaves of a record in ``place`` to an empty folder."""
+        left_out = few.list_files(place)
+        for name in RECORD_FILES:
+            source, target = place / name, folder / name
+            if name in left_out or not source.exists():
+                continue
+            if source.is_dir():
+                shutil.copytree(source, target)
+            elif (rest := few.read_rest(source)) is not None:
+                target.write_text(rest, encoding="utf-8")
+                shutil.copystat(source, target)  # the time tells when the run ended
+            else:
+                shutil.copy2(source, target)
+        return cls(folder, place)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The content of status.json. No lock of a copy tells that its run goes on."""
+        return STATUS.read(self.folder)
 
 
 @dataclass(frozen=True)
@@ -41,28 +82,43 @@ class Tracker(PluginBase, ABC):
                 "or `tracker=none`"
             )
 
-    def on_evaluation(self, record: Record, rows: Sequence[Row]) -> None:
+    def on_evaluation(self, record: SentRecord, rows: Sequence[Row]) -> None:
         """Send evaluations of a run that goes on, in the order of their rounds; ``log`` follows at its end.
 
         The record has its configuration and status. A tracker without this method gets complete records alone.
         """
 
-    def on_failure(self, record: Record) -> None:
+    def on_failure(self, record: SentRecord) -> None:
         """End what ``on_evaluation`` began for a run that failed or was interrupted. If it goes on, it begins anew."""
 
     @abstractmethod
-    def log(self, record: Record) -> None:
-        """Send a complete record: configuration, rows, summary, status, files."""
+    def log(self, record: SentRecord) -> None:
+        """Send a complete record: configuration, rows, summary, status, files.
+
+        The files are a copy, which is deleted when the method returns; ``record.place`` is the folder of the record.
+        """
 
 
-def call_tracker(method: Callable[..., None], *arguments: Any, folder: RunFolder) -> bool:
-    """Call a method of a tracker; write a failure into the run.log of the record, and return whether it succeeded.
+def call_tracker(
+    method: Callable[..., None], folder: RunFolder, few: FewRows | None = None, rows: Sequence[Row] | None = None
+) -> bool:
+    """Call a method of a tracker with what may be sent of the record in a folder; return whether it succeeded.
 
-    One thread at a time calls trackers, some of which have one current run in a process.
+    A failure is written into the run.log of the record. One thread at a time calls trackers, some of which have one
+    current run in a process.
+
+    Args:
+        few: the numbers of few rows; None: as the record tells them.
+        rows: evaluations that the record lacks, for ``Tracker.on_evaluation``.
     """
     try:
-        with _LOCK:
-            method(*arguments)
+        with _LOCK, tempfile.TemporaryDirectory() as copy:
+            few = few or FewRows.find([folder.path])
+            record = SentRecord.copy(folder.path, few, Path(copy))
+            if rows is None:
+                method(record)
+            else:
+                method(record, few.drop_metrics(list(rows)))
     except Exception as error:
         text = "".join(traceback.format_exception(error)).rstrip()
         folder.log(f"the tracker failed\n{text}")
@@ -100,7 +156,7 @@ class OpenRun:
     run: Any
     rounds: set[int] = field(default_factory=set)
 
-    def take_new(self, record: Record, rows: Sequence[Row] = ()) -> list[Row]:
+    def take_new(self, record: SentRecord, rows: Sequence[Row] = ()) -> list[Row]:
         """Return the evaluations that the service lacks, those of the record first, and count them as sent."""
         new = []
         for row in [*record.rows, *rows]:
@@ -116,20 +172,20 @@ class OpenRuns:
     def __init__(self) -> None:
         self._runs: dict[tuple[Path, str], OpenRun] = {}
 
-    def find_or_begin(self, record: Record, begin: Callable[[], Any]) -> OpenRun:
+    def find_or_begin(self, record: SentRecord, begin: Callable[[], Any]) -> OpenRun:
         """Return the run of a record, which ``begin`` begins if there is none."""
         key = _key(record)
         if key not in self._runs:
             self._runs[key] = OpenRun(begin())
         return self._runs[key]
 
-    def close(self, record: Record) -> OpenRun | None:
+    def close(self, record: SentRecord) -> OpenRun | None:
         """Return the run of a record, if there is one, and forget it."""
         return self._runs.pop(_key(record), None)
 
 
-def _key(record: Record) -> tuple[Path, str]:
-    return record.folder.resolve(), str(record.status["identity"])
+def _key(record: SentRecord) -> tuple[Path, str]:
+    return record.place.resolve(), str(record.status["identity"])
 
 
 def metrics_of(row: Row) -> dict[str, float]:

@@ -12,6 +12,7 @@ import numpy as np
 from fcorun.base.config import IDENTITY_SECTIONS
 from fcorun.base.errors import UserError, first_line, word
 from fcorun.base.metrics import COUNTERS, GAP_METRICS, OPTIONAL_COUNTERS, aggregate, to_json
+from fcorun.base.records.few_rows import simulates
 from fcorun.base.records.formats import csv_text, frame_parquet, json_text, npz_bytes, read_yaml, yaml_text
 from fcorun.base.records.record import (
     AT_SITES,
@@ -502,6 +503,8 @@ def _summarize_data(data: FederatedData, experiment: PreparedExperiment) -> dict
         summary |= {"outcome": outcome, "gaps": data.features.gaps, "labels": dict(data.features.labels)}
     if few_levels := find_few_levels(data):
         summary["few_levels"] = few_levels
+    if not simulates(experiment.config["data"]):
+        summary["few_rows"] = data.few_rows
     return summary
 
 

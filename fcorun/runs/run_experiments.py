@@ -172,7 +172,7 @@ def _claim_and_run(
             has_tracker = not isinstance(job.experiment.tracker, NoTracker)
             if has_tracker and job.end_status in FINISHED_STATUSES:
                 with cores.set_up:  # a tracker may have one current run in a process
-                    call_tracker(job.experiment.tracker.log, FittedRecord(job.run_folder.path), folder=job.run_folder)
+                    call_tracker(job.experiment.tracker.log, job.run_folder)
 
 
 def _choose_strength(job: Job, watch: Watcher, cores: SharedCores) -> None:

@@ -147,6 +147,7 @@ class DataSummary(TypedDict, total=False):
     gaps: dict[str, Count]
     labels: dict[str, dict[str, str]]
     few_levels: dict[str, str]
+    few_rows: dict[str, list[str]]  # clients by the set of which they have few, "" for all
 
 
 class SummaryContent(TypedDict, total=False):

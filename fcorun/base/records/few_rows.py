@@ -1,4 +1,4 @@
-"""Numbers of few rows, which tell of single patients, and stay where a record is sent.
+"""What is sent of a record, to others or to a tracker: all but what tells of single patients, and numbers of few rows.
 
 If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
 is what those few have. If all rows of a set that is held out are few, no number on them is sent. A picture
@@ -10,16 +10,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.metrics import CLIENT_SUFFIXES, QUANTILE_SUFFIXES
 from fcorun.base.picture_style import FORMATS, name_picture_files
 from fcorun.base.records import tables
-from fcorun.base.records.contents import CONFIG, SUMMARY
-from fcorun.base.records.formats import csv_text, read_text, read_yaml
+from fcorun.base.records.contents import CONFIG, ENCODING, SUMMARY
+from fcorun.base.records.formats import csv_text, json_text, read_json, read_text, read_yaml
 from fcorun.base.records.record import PAGE_FILES
-from fcorun.base.records.single_patients import change_texts
+from fcorun.base.records.single_patients import PATIENT_FILES, change_texts, hide_patients, hide_row_numbers
 
 LEAST_ROWS = 5  # or groups, of which numbers are sent
 CLIENTS_TABLE = "clients.parquet"  # rows and scores of each client at each evaluation
@@ -75,18 +76,18 @@ class FewRows:
     small_sets: frozenset[str] = frozenset()
 
     @classmethod
-    def find(cls, folders: Sequence[Path]) -> "FewRows":
-        """Return what stays of the files in some folders. Raises UserError for a damaged table."""
+    def find(cls, folders: Sequence[Path], few_rows: Mapping[str, Sequence[str]] = MappingProxyType({})) -> "FewRows":
+        """Return what stays of the files in some folders. Raises UserError for a damaged table.
+
+        ``few_rows`` are those of the data, as ``FederatedData.few_rows`` has them, of a run without a summary yet.
+        """
         if is_simulated(folders):
             return cls(True, ())
-        names: dict[str, None] = {}
-        sets = set()
+        few = _find_small_in({"data": {"few_rows": few_rows}})
         for folder in folders:
-            for rows, name in _find_small(_count_rows(folder)):
-                names[name or "all clients"] = None
-                if not name and rows != "train":
-                    sets.add(rows)
-        return cls(False, tuple(names), frozenset(sets))
+            few += _find_small(folder)
+        names = dict.fromkeys(name or "all clients" for _, name in few)
+        return cls(False, tuple(names), frozenset(rows for rows, name in few if not name and rows != "train"))
 
     def hides(self, metric: str, held_out: str = "validation") -> bool:
         """Return whether a metric, or a statistic of one such as ``tail_val_loss``, tells of few rows; no setting does.
@@ -102,9 +103,10 @@ class FewRows:
 
     def list_files(self, folder: Path) -> set[str]:
         """Return the names of the files in a folder that stay as a whole."""
+        names: set[str] = {*PATIENT_FILES}
         if self.simulated:
-            return set()
-        names = {table.name for table in _COUNTED if any(_find_few_lines(table, folder))}
+            return names
+        names |= {table.name for table in _COUNTED if any(_find_few_lines(table, folder))}
         if self.small:
             names |= set(_BY_CLIENT)
         return names | {path.name for path in folder.iterdir() if self._shows_few(path, names)}
@@ -121,13 +123,16 @@ class FewRows:
 
     def read_rest(self, path: Path) -> str | None:
         """Return what is sent of a file, None if that is all of it. Raises UserError for a damaged table."""
-        if self.simulated or path.name in _BY_COLUMN:
-            return None
+        if path.suffix == ".json" and path.name != ENCODING.name:
+            return json_text(self.hide_numbers(hide_patients(read_json(path)), path.parent))
+        is_text = path.suffix in (".txt", ".log")
+        if self.simulated:
+            return hide_row_numbers(read_text(path)) if is_text else None
         has_few_levels = path.stem == "inference" and any(_find_few_lines(tables.INTERVALS, path.parent))
-        if path.suffix in (".txt", ".log"):
+        if is_text:
             text = _hide_few_levels(path) if has_few_levels else read_text(path)
-            return "".join(f"{self._hide_sentence(line)}\n" for line in text.splitlines())
-        if path.suffix != ".csv":
+            return "".join(f"{self._hide_sentence(line)}\n" for line in hide_row_numbers(text).splitlines())
+        if path.suffix != ".csv" or path.name in _BY_COLUMN:
             return None
         if has_few_levels:
             return _hide_counts_of_levels(path)
@@ -139,7 +144,7 @@ class FewRows:
             if path.name in _ALL:
                 rest = _keep_totals(rest, all_clients)
         held_out = "out_of_fold" if path.name in _OUT_OF_FOLD else "validation"
-        rest = [self._drop_metrics(change_texts(line, self._change_text), held_out) for line in rest]
+        rest = [self.drop_metrics(change_texts(line, self._change_text), held_out) for line in rest]
         return None if rest == lines else csv_text(rest)
 
     def _is_sent(self, line: dict[str, str]) -> bool:
@@ -157,19 +162,19 @@ class FewRows:
         is_of_small = names and re.search(rf"{_BEFORE_NAME}({names})(?!\w)", text)
         return _UNSENT_SENTENCE if is_of_small or _counts_few(text) else text
 
-    def _drop_metrics(self, content: Any, held_out: str = "validation") -> Any:
+    def drop_metrics(self, content: Any, held_out: str = "validation") -> Any:
         """Return the content of a line, or of JSON, without metrics that tell of few rows."""
         if isinstance(content, list):
-            return [self._drop_metrics(item, held_out) for item in content]
+            return [self.drop_metrics(item, held_out) for item in content]
         if not isinstance(content, dict):
             return content
-        return {k: self._drop_metrics(v, held_out) for k, v in content.items() if not self.hides(k, held_out)}
+        return {k: self.drop_metrics(v, held_out) for k, v in content.items() if not self.hides(k, held_out)}
 
     def hide_numbers(self, content: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Return the content of a JSON file in a folder without such numbers, and with a warning that says so."""
         if self.simulated:
             return content
-        shown = self._drop_metrics(change_texts(content, self._change_text))
+        shown = self.drop_metrics(change_texts(content, self._change_text))
         left_out = []
         if self.small_sets:
             left_out.append(f"numbers on held-out rows ({', '.join(sorted(self.small_sets))})")
@@ -186,6 +191,7 @@ class FewRows:
             if "outcome" in data and self.small:
                 totals = [line for line in data["outcome"] if not line["client"] and line["rows"] >= LEAST_ROWS]
                 data["outcome"] = [line for line in totals if line["set"] not in self.small_sets]
+            data.pop("few_rows", None)
             for rows in self.small_sets:
                 data.pop(f"{rows}_examples", None)
             if "few_levels" in data:
@@ -224,10 +230,11 @@ def summarizes_clients(metric: str) -> bool:
 def is_simulated(folders: Iterable[Path]) -> bool:
     """Return whether configurations are in some folders, and all are of data that fcorun itself simulates."""
     sections = [read_yaml(folder / CONFIG.name).get("data") for folder in folders if (folder / CONFIG.name).is_file()]
-    return bool(sections) and all(isinstance(data, dict) and _simulates(data) for data in sections)
+    return bool(sections) and all(isinstance(data, dict) and simulates(data) for data in sections)
 
 
-def _simulates(data: dict[str, Any]) -> bool:
+def simulates(data: Mapping[str, Any]) -> bool:
+    """Return whether fcorun itself simulates the data of a configuration's section ``data``."""
     return str(data.get("class", "")).startswith("fcorun.") and not data.keys() & {"path", "root", "target"}
 
 
@@ -242,13 +249,12 @@ def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
             summary = SUMMARY.read(folder)
             by_client = any(map(summarizes_clients, summary.get("final", {})))
             if not is_simulated([folder]):
-                small = _find_small(_count_summary(summary))
-                few += [name or "all clients" for _, name in small if by_client or not name]
+                few += [name or "all clients" for _, name in _find_small_in(summary) if by_client or not name]
         except UserError:
             continue
     for folder in folders:
         try:
-            few += [name or "all clients" for _, name in _find_small(_count_rows(folder))]
+            few += [name or "all clients" for _, name in _find_small(folder)]
             for table in (*_COUNTED, tables.INTERVALS):
                 few += _find_few_lines(table, folder)
         except UserError:  # a damaged table, which is told where it is shown
@@ -256,23 +262,26 @@ def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
     return abbreviate([*dict.fromkeys(few)], _SHOWN)
 
 
-def _find_small(counts: Iterable[tuple[str, str, float]]) -> list[tuple[str, str]]:
-    """Return the clients and folds that have few rows, or few groups, each after its set of rows."""
-    return [(rows, name) for rows, name, n in counts if 0 < n < LEAST_ROWS]
+def _find_small(folder: Path) -> list[tuple[str, str]]:
+    """Return the clients and folds in a folder's files that have few rows, or groups, each after its set of rows."""
+    return _find_small_in(SUMMARY.read(folder)) + _keep_small(_count_rows(folder))
 
 
-def _count_summary(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield sets, their clients ("" for all), and numbers of rows, as a summary has."""
+def _find_small_in(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return sets and their clients ("" for all) that have few rows, or groups, as a summary has them."""
     data = summary.get("data", {})
-    for rows in ("validation", "test"):
-        yield rows, "", data.get(f"{rows}_examples") or 0
-    for line in data.get("outcome") or []:
-        yield line["set"], line["client"], line["rows"]
+    few = [(rows, name) for rows, names in data.get("few_rows", {}).items() for name in names]
+    counts = [(rows, "", data.get(f"{rows}_examples") or 0) for rows in ("validation", "test")]
+    counts += [(line["set"], line["client"], line["rows"]) for line in data.get("outcome") or []]
+    return few + _keep_small(counts)
+
+
+def _keep_small(counts: Iterable[tuple[str, str, float]]) -> list[tuple[str, str]]:
+    return [(rows, name) for rows, name, n in counts if 0 < n < LEAST_ROWS]
 
 
 def _count_rows(folder: Path) -> Iterator[tuple[str, str, float]]:
     """Yield sets, their clients and folds ("" for all), and numbers of rows or groups, as files of a folder have."""
-    yield from _count_summary(SUMMARY.read(folder))
     for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows")):
         for line in table.read_texts(folder):
             yield line.get("set", "train"), line.get("client", ""), _parse_count(line.get(column))

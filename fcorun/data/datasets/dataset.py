@@ -13,6 +13,7 @@ import numpy as np
 
 from fcorun.base.config import PluginBase, code_identifier, identity_fields, is_of_fcorun
 from fcorun.base.errors import UserError, first_line
+from fcorun.base.records.few_rows import LEAST_ROWS
 from fcorun.base.system.files import Keyed
 from fcorun.base.system.machine import REDUCE_HINT, check_memory, free_host_memory
 from fcorun.data.datasets.images import VoxelGrid
@@ -205,6 +206,20 @@ class FederatedData:
         if not self.clients:
             return np.where(client < 0, "", client.astype(str))
         return np.array([*self.clients, *self.held_out_clients, ""])[client]
+
+    @cached_property
+    def few_rows(self) -> dict[str, list[str]]:
+        """Return the clients that have fewer than 5 rows, or groups, of a set, by set; "" where all together have."""
+        few: dict[str, list[str]] = {}
+        names = dict(enumerate([*self.client_names, *self.held_out_clients]))
+        for split, rows in self.splits.items():
+            n, by_client = rows.count_independent()
+            small = [names.get(m, str(m)) for m, n_m in by_client.items() if n_m < LEAST_ROWS]
+            if n < LEAST_ROWS:
+                small.insert(0, "")
+            if small:
+                few[split] = small
+        return few
 
     def describe_features(self) -> dict[str, Any]:
         """Return what a prediction for new rows takes from the section on the data in summary.json."""

@@ -193,6 +193,17 @@ class Rows:
         """Return the sum of ``values``, (N,), over the rows of each client, (M,)."""
         return np.add.reduceat(values, self.offsets[:-1])
 
+    def count_independent(self) -> tuple[int, dict[int, int]]:
+        """Return how many rows there are, or groups where rows have them, and how many each client with rows has."""
+        client = np.full(len(self), -1) if self.client is None else self.client
+        n = len(self)
+        if self.group is not None:
+            names, group = np.unique(self.group, return_inverse=True)
+            client = np.unique(np.stack([client, group]), axis=1)[0]
+            n = len(names)
+        numbers, counts = np.unique(client[client >= 0], return_counts=True)
+        return n, dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+
     @cached_property
     def client_weights(self) -> np.ndarray:
         """Return the weight of each client, (M,): its number of rows, or the sum of their ``weight``."""

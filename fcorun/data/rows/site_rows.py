@@ -164,6 +164,9 @@ class SiteRows(Rows):
     def n_rows(self) -> int:
         return int(self.all_sizes.sum())
 
+    def count_independent(self) -> tuple[int, dict[int, int]]:
+        return self.n_rows, {m: n for m, n in enumerate(self.all_sizes.tolist()) if n}
+
     @cached_property
     def client_weights(self) -> np.ndarray:
         return self.all_sizes if self.all_weights is None else self.all_weights

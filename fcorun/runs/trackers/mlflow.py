@@ -12,17 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError
-from fcorun.base.records import contents
-from fcorun.base.records.few_rows import FewRows, summarizes_clients
-from fcorun.base.records.formats import json_text, read_json, read_text
-from fcorun.base.records.record import RECORD_FILES, Record
-from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
 from fcorun.base.system import locks
 from fcorun.base.system.files import cache_dir
 from fcorun.experiment.tracker import (
     OpenRun,
     OpenRuns,
     Scalar,
+    SentRecord,
     Tracker,
     end_time,
     final_scalars,
@@ -42,9 +38,7 @@ _OPEN = OpenRuns()
 class MLflow(Tracker):
     """An MLflow run for each record: parameters, metrics against the round, status as tags, files as artifacts.
 
-    What tells of single patients is left out (``fcorun.base.records.single_patients``), and so are numbers of few rows
-    (``fcorun.base.records.few_rows``): metrics over clients come at the end. Long values are cut. A run that goes on
-    after it was interrupted is another run of MLflow.
+    Long values are cut. A run that goes on after it was interrupted is another run of MLflow.
 
     Attributes:
         uri: a database file, sqlite:///FILE, with the artifacts in mlartifacts/ in the same folder; or a server,
@@ -64,64 +58,40 @@ class MLflow(Tracker):
 
     def on_evaluation(self, record, rows):
         client, open_run = self._open_run(record)
-        scalars = scalars_of_rows(open_run.take_new(record, rows), time.time())
-        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not summarizes_clients(scalar[0])))
+        _log_metrics(client, open_run.run, scalars_of_rows(open_run.take_new(record, rows), time.time()))
 
     def log(self, record):
         client, open_run = self._open_run(record)
-        few = FewRows.find([record.folder])
-        new_rounds = {int(row["round"]) for row in open_run.take_new(record)}
-        scalars = [
-            scalar
-            for scalar in scalars_of_rows(record.rows, end_time(record))
-            if scalar[2] in new_rounds or summarizes_clients(scalar[0])
-        ]
-        scalars += final_scalars(record)
-        _log_metrics(client, open_run.run, (scalar for scalar in scalars if not few.hides(scalar[0])))
-        left_out = {*PATIENT_FILES, *few.list_files(record.folder)}
-        for name in RECORD_FILES:
-            path = record.folder / name
-            if name in left_out or not path.exists():
-                continue
-            if path.is_dir():
-                client.log_artifacts(open_run.run, str(path), path.name)
-            elif name in (contents.SUMMARY.name, contents.STATUS.name):
-                content = few.hide_numbers(hide_patients(read_json(path)), record.folder)
-                client.log_text(open_run.run, json_text(content), name)
-            elif path.suffix in (".log", ".txt"):
-                client.log_text(open_run.run, hide_row_numbers(few.read_rest(path) or read_text(path)), name)
-            elif (rest := few.read_rest(path)) is not None:
-                client.log_text(open_run.run, rest, name)
-            else:
-                client.log_artifact(open_run.run, str(path))
-        self._end(record, "FINISHED", few)
+        scalars = [*scalars_of_rows(open_run.take_new(record), end_time(record)), *final_scalars(record)]
+        _log_metrics(client, open_run.run, scalars)
+        client.log_artifacts(open_run.run, str(record.folder))
+        self._end(record, "FINISHED")
 
     def on_failure(self, record):
-        self._end(record, "FAILED", FewRows.find([record.folder]))
+        self._end(record, "FAILED")
 
-    def _end(self, record: Record, status: str, few: FewRows) -> None:
+    def _end(self, record: SentRecord, status: str) -> None:
         open_run = _OPEN.close(record)
         if open_run is None:
             return
         from mlflow.entities import RunTag
 
         client, _ = _open(self.uri, self.experiment)
-        status_file = few.hide_numbers(hide_patients(record.status), record.folder)
-        tags = {key: str(status_file.get(key, "")) for key in ("status", "reason", "label")}
+        tags = {key: str(record.status.get(key, "")) for key in ("status", "reason", "label")}
         client.log_batch(open_run.run, tags=[RunTag(key, value[:_LONGEST]) for key, value in tags.items()])
         client.set_terminated(open_run.run, status)
 
-    def _open_run(self, record: Record) -> tuple[Any, OpenRun]:
+    def _open_run(self, record: SentRecord) -> tuple[Any, OpenRun]:
         """Return MLflow's client, and the run of a record by its identifier."""
         client, experiment_id = _open(self.uri, self.experiment)
         return client, _OPEN.find_or_begin(record, lambda: _begin_run(client, experiment_id, record))
 
 
-def _begin_run(client: Any, experiment_id: str, record: Record) -> str:
+def _begin_run(client: Any, experiment_id: str, record: SentRecord) -> str:
     """Begin a run of MLflow with the configuration of a record, and end those of a process that was killed."""
     from mlflow.entities import Param, RunTag
 
-    tags = {"identity": str(record.status["identity"]), "folder": str(record.folder.resolve())}
+    tags = {"identity": str(record.status["identity"]), "folder": str(record.place.resolve())}
     for run in client.search_runs(
         [experiment_id], f"attributes.status = 'RUNNING' and tags.identity = '{tags['identity']}'"
     ):

@@ -7,7 +7,6 @@ from typing import Any
 
 from fcorun.base.config import PathOption
 from fcorun.base.records.record import Record
-from fcorun.base.records.single_patients import hide_row_numbers
 from fcorun.experiment.tracker import Tracker, end_time, final_scalars, flat_parameters, run_name, scalars_of_rows
 
 
@@ -49,7 +48,7 @@ class TensorBoard(Tracker):
             events: Any = writer.file_writer
             for summary in hparams(flat_parameters(record) | {"status": status["status"]}, final):
                 events.add_summary(summary)
-            writer.add_text("status", hide_row_numbers(f"{status['status']} {status['reason']}".strip()))
+            writer.add_text("status", f"{status['status']} {status['reason']}".strip())
             config = (record.folder / "config.yaml").read_text(encoding="utf-8")
             writer.add_text("config", f"```\n{config}```")
             if (curves := record.folder / "curves.png").exists():  # points of a sweep have no picture

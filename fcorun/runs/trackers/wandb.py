@@ -6,9 +6,15 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from fcorun.base.config import PathOption
-from fcorun.base.records.record import Record
-from fcorun.base.records.single_patients import hide_row_numbers
-from fcorun.experiment.tracker import OpenRuns, Tracker, final_scalars, flat_parameters, metrics_of, run_name
+from fcorun.experiment.tracker import (
+    OpenRuns,
+    SentRecord,
+    Tracker,
+    final_scalars,
+    flat_parameters,
+    metrics_of,
+    run_name,
+)
 
 _OPEN = OpenRuns()
 
@@ -41,7 +47,7 @@ class WeightsAndBiases(Tracker):
     def on_failure(self, record):
         self._end(record, {}, exit_code=1)
 
-    def _begin(self, record: Record) -> Any:
+    def _begin(self, record: SentRecord) -> Any:
         wandb = import_module("wandb")
         FilePath(self.folder).mkdir(parents=True, exist_ok=True)
         return wandb.init(
@@ -54,9 +60,9 @@ class WeightsAndBiases(Tracker):
             settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, disable_git=True),
         )
 
-    def _end(self, record: Record, values: dict[str, float], exit_code: int) -> None:
+    def _end(self, record: SentRecord, values: dict[str, float], exit_code: int) -> None:
         open_run = _OPEN.close(record)
         if open_run is not None:
-            status = {key: hide_row_numbers(str(record.status.get(key, ""))) for key in ("status", "reason")}
+            status = {key: str(record.status.get(key, "")) for key in ("status", "reason")}
             open_run.run.summary.update(values | status)
             open_run.run.finish(exit_code=exit_code)

@@ -9,6 +9,7 @@ import pytest
 from fcorun.base.errors import UserError
 from fcorun.base.records.few_rows import LEAST_ROWS, FewRows, name_few
 from fcorun.base.records.formats import csv_text
+from fcorun.base.records.single_patients import PATIENT_FILES
 
 FEW = LEAST_ROWS - 1
 
@@ -145,7 +146,10 @@ def test_a_page_of_several_runs_names_few_rows_in_all(data, final, named, tmp_pa
     """A table of runs has their totals, and numbers of clients in metrics over clients alone."""
     (tmp_path / "config.yaml").write_text(f"data: {data}\n")
     outcome = [{"set": rows, "client": client, "rows": FEW} for rows, client in (("validation", ""), ("train", "a"))]
-    (tmp_path / "summary.json").write_text(json.dumps({"final": final, "data": {"outcome": outcome}}))
+    few_groups = {"few_rows": {"validation": [""], "train": ["a"]}}
+    for counts in ({"outcome": outcome}, few_groups):
+        (tmp_path / "summary.json").write_text(json.dumps({"final": final, "data": counts}))
+        assert name_few([], in_table=[tmp_path]) == named
     (tmp_path / "predictions.csv").write_text("damaged, but not read")
     assert name_few([], in_table=[tmp_path]) == named
 
@@ -170,7 +174,7 @@ def test_everything_is_sent_of_larger_clients_and_of_simulated_data(tmp_path, n_
     write_tables(tmp_path, n_of_small, data)
     few = FewRows.find([tmp_path])
     assert few.small == ()
-    assert few.list_files(tmp_path) == set()
+    assert few.list_files(tmp_path) == {*PATIENT_FILES}
     assert {few.read_rest(path) for path in tmp_path.glob("*.csv")} == {None}
     assert few.hide_numbers(summarize(), tmp_path)["final"] == summarize()["final"]
 

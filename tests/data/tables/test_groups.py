@@ -11,8 +11,10 @@ from helpers import fails, not_none
 
 from fcorun.base.config import build, identity_fields
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
+from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.nifti import Nifti
 from fcorun.data.datasets.table import Table
+from fcorun.data.rows.rows import Rows
 from fcorun.studies.selection.folds import assign_folds, draw_halves
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -155,6 +157,20 @@ def test_columns_mark_splits_and_folds():
 def test_unknown_columns_and_columns_of_two_roles_are_refused(options, phrases):
     with fails(*phrases):
         table(**options).load()
+
+
+def test_clients_of_few_groups_are_named():
+    """However many rows they have; rows count where there are no groups, and held-out clients have names, too."""
+    rng = np.random.default_rng(7)
+    client, group = np.sort(rng.integers(12, size=120)), rng.integers(7, size=120).astype(str)
+    for has_groups in (True, False):
+        n = {m: len(set(group[client == m])) if has_groups else int((client == m).sum()) for m in range(12)}
+        rows = Rows(np.zeros((120, 1)), np.zeros(120), client, group=group if has_groups else None)
+        held_out = rows.take(client == 11)
+        data = FederatedData(rows.take(client < 11), held_out, clients=tuple("abcdefghijk"), held_out_clients=("l",))
+        few = {"train": ["abcdefghijk"[m] for m in range(11) if n[m] < 5], "validation": ["", "l"] if n[11] < 5 else []}
+        assert data.few_rows == {name: clients for name, clients in few.items() if clients}
+        assert has_groups == bool(few["train"]) == bool(few["validation"])
 
 
 def test_a_row_without_a_group_is_refused():

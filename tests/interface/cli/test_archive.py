@@ -3,18 +3,17 @@
 import csv
 import hashlib
 import json
-import sys
 import zipfile
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 from browser import RenderedPage
 from fake_records import fake_config, fake_record
 
-from fcorun import Record
+from fcorun.base.records.few_rows import FewRows
 from fcorun.base.records.formats import csv_text
+from fcorun.experiment.tracker import SentRecord
 from fcorun.reports.results_to_share import KINDS, PathCutter, find_results
 
 PATIENT = "patient-"  # before the number of a row, which predictions.csv keeps
@@ -225,10 +224,8 @@ def test_the_model_of_an_archive_predicts_and_keeps_names_that_look_like_paths(h
         assert name in page
 
 
-def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call, monkeypatch):
+def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call):
     """A client has 4 training rows and 1 validation row, and 2 rows of another have a gap."""
-    from fcorun.runs.trackers import mlflow
-
     rng = np.random.default_rng(0)
     rows = []
     for i in range(85):
@@ -252,14 +249,11 @@ def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call, m
     assert call("archive", "study", "a.zip")[0] == 0
     archived = contents_of(Path("a.zip"))
     assert not {"clients.parquet", "clients.png"} & archived.keys()
-    client = MagicMock()
-    entities = MagicMock()
-    monkeypatch.setitem(sys.modules, "mlflow.entities", entities)
-    monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
-    mlflow.MLflow("http://host").log(Record(Path("study")))
-    logged = {logging.args[2]: logging.args[1].encode() for logging in client.log_text.call_args_list}
-    assert "clients.parquet" not in {Path(logging.args[1]).name for logging in client.log_artifact.call_args_list}
-    for sent in (archived, logged):
+    Path("copy").mkdir()
+    copy = SentRecord.copy(Path("study"), FewRows.find([Path("study")]), Path("copy"))
+    tracked = {path.name: path.read_bytes() for path in copy.folder.iterdir()}
+    assert not {"clients.parquet", "clients.png", "curves.png"} & tracked.keys()
+    for sent in (archived, tracked):
         lines = [*csv.DictReader(sent["scores.csv"].decode().splitlines())]
         assert {(line["set"], line["client"]) for line in lines} == {("train", ""), ("validation", "")}
         assert "missing.csv" not in sent
@@ -268,9 +262,6 @@ def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call, m
         assert {line["client"] for line in summary["data"]["outcome"]} == {""}
         assert not any("_tenth" in name for name in summary["final"])
         assert "left out of what was sent: numbers by client and by fold" in summary["warnings"][-1]
-    metrics = {metric.args[0] for metric in entities.Metric.call_args_list}
-    assert "final_val_loss" in metrics
-    assert not any("_tenth" in name for name in metrics)
     assert call("archive", "study", "all.zip", "--predictions")[0] == 0
     everything = contents_of(Path("all.zip"))
     assert {"clients.parquet", "clients.png", *names} <= everything.keys()

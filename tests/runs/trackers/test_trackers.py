@@ -1,25 +1,33 @@
 """Trackers receive each complete record once, do not change a run's identity, and cannot damage a record."""
 
 import json
+import os
 import shutil
 import struct
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from importlib import import_module
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock
 
 import fake_records
+import numpy as np
 import pytest
 from helpers import choice_names, small
 
 from fcorun import UserError, run, run_grid
-from fcorun.base.records.few_rows import LEAST_ROWS
-from fcorun.base.records.record import Record
+from fcorun.base.records.few_rows import FewRows
+from fcorun.base.records.record import Record, RunFolder
 from fcorun.base.records.single_patients import PATIENT_FILES
+from fcorun.data.datasets.dataset import FederatedData
+from fcorun.data.rows.rows import Rows
 from fcorun.experiment.prepare import prepare
-from fcorun.experiment.tracker import NoTracker, run_name
+from fcorun.experiment.tracker import NoTracker, SentRecord, call_tracker, run_name
 from fcorun.runs.job import Watcher
 from fcorun.runs.tracked_runs import TrackedRuns
 
@@ -40,7 +48,7 @@ class Mine(Tracker):
         if self.log_to == "nowhere":
             raise OSError("the destination is gone")
         with open(self.log_to, "a") as file:
-            print(record.status["status"], record.summary["round"], record.folder.name, file=file)
+            print(record.status["status"], record.summary["round"], record.place.name, file=file)
 """
 
 
@@ -59,20 +67,142 @@ def logged_lines():
     return Path("log.txt").read_text().splitlines() if Path("log.txt").exists() else []
 
 
-@pytest.mark.parametrize(
-    ("n", "group", "is_sent"),
-    [(LEAST_ROWS, None, True), (LEAST_ROWS - 1, None, False), (30, ["a", "b"] * 15, False)],
-)
-def test_a_run_of_few_validation_rows_is_sent_when_it_is_complete(n, group, is_sent, monkeypatch, tmp_path):
+def sent_record(folder, settings=None):
+    """Write a record of simulated data, of which trackers send everything."""
+    record = fake_records.fake_record(folder, settings)
+    return SentRecord(record.folder, record.folder)
+
+
+class Service:
+    """A module of a service, and all that is in it: remembers what it is given, also in files."""
+
+    def __init__(self, sent, name=""):
+        self.sent: list[str] = sent
+        self.name: str = name
+
+    def __getattr__(self, name):
+        return Service(self.sent, name)
+
+    def __iter__(self):
+        return iter([self])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def __call__(self, *arguments, **options):
+        for value in (*arguments, *options.values()):
+            self.sent.append(str(value))
+            if isinstance(value, str) and os.path.exists(value) and self.name.startswith("log"):
+                files = [path for path in (Path(value), *Path(value).rglob("*")) if path.is_file()]
+                self.sent += [f"{path.name}: {path.read_bytes()}" for path in files]
+        return self
+
+
+@dataclass
+class ServiceFinder(Loader):
+    """An importer of services in place of the modules of these names."""
+
+    names: tuple[str, ...]
+    sent: list[str] = field(default_factory=list)
+
+    def replaces(self, module):
+        return module.partition(".")[0] in self.names
+
+    def find_spec(self, name, path, target=None):
+        return ModuleSpec(name, self, is_package=True) if self.replaces(name) else None
+
+    def create_module(self, spec):
+        return Service(self.sent)
+
+    def exec_module(self, module):
+        pass
+
+
+@contextmanager
+def replaced_services(tracker):
+    """Replace the modules that a tracker imports; yield the list of what they are given."""
+    caches = [
+        value for value in vars(import_module(type(tracker).__module__)).values() if hasattr(value, "cache_clear")
+    ]
+    finder = ServiceFinder(tracker.required_modules)
+    installed = {name: sys.modules.pop(name) for name in [*sys.modules] if finder.replaces(name)}
+    sys.meta_path.insert(0, finder)
+    for cached in caches:
+        cached.cache_clear()
+    try:
+        yield finder.sent
+    finally:
+        sys.meta_path.remove(finder)
+        for name in filter(finder.replaces, [*sys.modules]):
+            del sys.modules[name]
+        sys.modules.update(installed)
+        for cached in caches:
+            cached.cache_clear()
+
+
+SECRET = "731973"  # in all that tells of one patient
+
+
+def fake_patients(path):
+    """Write a record of patients, of whom a client has too few, into a folder; return the folder."""
+    settings = fake_records.fake_config()
+    settings["data"] = {"name": "table", "class": "fcorun.Table", "path": "rows.csv"}
+    table = fake_records.fake_rows(val_loss_worst_tenth=float(SECRET), train_loss_spread=float(SECRET))
+    record = fake_records.fake_record(path, settings, table, reason=f"gaps in row {SECRET}")
+    client = f"Ward {SECRET}"
+    outcome = [{"set": "train", "client": name, "rows": 40, "events": 9} for name in ("", client)]
+    data = {"limits": [[float(SECRET)], [99.0]], "outcome": outcome, "few_rows": {"train": [client]}}
+    warnings = [f"client {client} has rows of one class", f"gaps in rows ({SECRET}, ...)"]
+    summary = record.summary | {"data": data, "warnings": warnings}
+    (record.folder / "summary.json").write_text(json.dumps(summary))
+    (record.folder / "scores.csv").write_text(f"set,model,client,n\ntrain,shared,,80\ntrain,shared,{client},40\n")
+    (record.folder / "run.log").write_text(f"done\nleft out: client {client}\n")
+    (record.folder / "coefficients.csv").write_text("feature,coefficient\nx,1\n")
+    for name in ("curves.png", *PATIENT_FILES):
+        (record.folder / name).write_text(f"set,client,row\ntest,{client},{SECRET}\n")
+    return RunFolder(record.folder, record.status["identity"])
+
+
+@pytest.mark.parametrize("name", choice_names("tracker"))
+def test_a_tracker_sends_nothing_that_tells_of_a_patient(name, monkeypatch):
+    """All that it gives to its service is looked through, on evaluations, at the end, and after a failure."""
+    monkeypatch.setattr("fcorun.experiment.tracker.find_spec", lambda module: True)
+    tracker = prepare(small(f"tracker={name}")).tracker
+    monkeypatch.setenv("TRACKIO_DIR", "")
+    folder = fake_patients("runs/a")
+    rows, few = Record(folder.path).rows, FewRows.find([folder.path])
+    with replaced_services(tracker) as sent:
+        assert call_tracker(tracker.on_evaluation, folder, few, rows[:2])
+        assert call_tracker(tracker.log, folder), (folder.path / "run.log").read_text()
+        assert call_tracker(tracker.on_evaluation, folder, few, rows[:2])
+        assert call_tracker(tracker.on_failure, folder, few)
+    text = " ".join(sent)
+    assert ("objective" in text) == (name != "none")
+    assert SECRET not in text
+
+
+def test_a_run_that_goes_on_is_sent_as_its_data_allow(monkeypatch, tmp_path):
+    """Its record does not yet tell which clients have few rows, or groups."""
     monkeypatch.setattr("fcorun.runs.tracked_runs._FIRST_SECONDS", 0.0)
-    job = MagicMock()
-    job.run_folder.path = tmp_path
-    data = MagicMock()
-    data.validation = SimpleNamespace(n_rows=n, group=group)
-    tracked = TrackedRuns(Watcher())
-    tracked.on_start(job, data, 0)
-    tracked.on_evaluation(job, {"round": 0, "val_loss": 62.8})
-    assert job.experiment.tracker.on_evaluation.called == is_sent
+    (tmp_path / "config.yaml").write_text("data: {class: fcorun.Table, path: rows.csv}\n")
+    rows = Rows.from_offsets(np.zeros((20, 1)), np.zeros(20), np.array([0, 10, 20]))
+    group = np.array([*"abcdefghij", *"kkkkkkllll"])
+    evaluation = {"round": 0, "seconds": 0.0, "val_loss": 1.0, "val_loss_spread": 2.0}
+    sent = []
+    for validation, of_groups, names in (
+        (rows, rows, {"round", "seconds", "val_loss", "val_loss_spread"}),
+        (rows, replace(rows, group=group), {"round", "seconds", "val_loss"}),
+        (rows.take(np.arange(4)), rows, {"round", "seconds"}),
+    ):
+        job: Any = SimpleNamespace(run_folder=RunFolder(tmp_path, "a" * 64), experiment=MagicMock(), end_status="")
+        job.experiment.tracker.on_evaluation = lambda record, rows: sent.append(rows)
+        tracked = TrackedRuns(Watcher())
+        tracked.on_start(job, FederatedData(of_groups, validation), 0)
+        tracked.on_evaluation(job, evaluation)
+        assert sent.pop()[0].keys() == names
 
 
 def test_the_default_is_no_tracker():
@@ -126,7 +256,7 @@ def test_mlflow_ends_the_runs_that_fail_and_those_of_a_process_that_was_killed(t
     pytest.importorskip("mlflow", reason="pip install 'fcorun[mlflow]' to test it")
     from fcorun.runs.trackers import mlflow
 
-    record, tracker = fake_records.fake_record("runs/a"), mlflow.MLflow(f"sqlite:///{tmp_path}/a.db")
+    record, tracker = sent_record("runs/a"), mlflow.MLflow(f"sqlite:///{tmp_path}/a.db")
     tracker.on_evaluation(record, record.rows[:2])
     mlflow._OPEN.close(record)  # the process was killed
     tracker.on_evaluation(record, record.rows[:2])
@@ -162,7 +292,7 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
     monkeypatch.setitem(sys.modules, name, SimpleNamespace(init=init, Settings=dict))
     monkeypatch.setenv("TRACKIO_DIR", "")
     tracker = getattr(import_module(f"fcorun.runs.trackers.{name}"), class_name)()
-    records = [fake_records.fake_record(algo, fake_records.fake_config(algo)) for algo in ("fedmid", "fedavg")]
+    records = [sent_record(algo, fake_records.fake_config(algo)) for algo in ("fedmid", "fedavg")]
     for record in records:
         tracker.on_evaluation(record, record.rows[:2])
     for record in records:
@@ -170,54 +300,15 @@ def test_each_evaluation_is_sent_once_and_then_the_run_ends(name, class_name, mo
         of_record = [(step, value) for label, step, value in sent if label == run_name(record)]
         assert of_record == [(row["round"], row["objective"]) for row in record.rows]
         assert ended[-1] == run_name(record)
-    other = fake_records.fake_record("others", fake_records.fake_config("fedprox"))
+    other = sent_record("others", fake_records.fake_config("fedprox"))
     tracker.on_evaluation(other, other.rows[:2])
     tracker.on_failure(other)
     sent.clear()
     shutil.rmtree("others")  # another run in the same folder has nothing of the one before
-    other = fake_records.fake_record("others", fake_records.fake_config("fedavg"))
+    other = sent_record("others", fake_records.fake_config("fedavg"))
     (other.folder / "status.json").write_text(json.dumps(other.status | {"identity": "f" * 64}))
-    tracker.log(Record(other.folder))
+    tracker.log(other)
     assert [step for _, step, _ in sent] == [row["round"] for row in other.rows]
-
-
-@pytest.mark.parametrize("name", ["wandb", "tensorboard", "mlflow"])
-def test_no_tracker_sends_the_number_of_a_row(name, monkeypatch):
-    """Modules of the services are replaced by ones that remember what they are given."""
-    sent = MagicMock()
-    for module in ("wandb", "tensorboardX", "tensorboardX.summary", "mlflow", "mlflow.entities"):
-        monkeypatch.setitem(sys.modules, module, sent)
-    reason = "gaps in row 941, and in rows (7, 8, ...)"
-    record = fake_records.fake_record("runs/a", reason=reason)
-    tracker_class = {"wandb": "WeightsAndBiases", "tensorboard": "TensorBoard", "mlflow": "MLflow"}[name]
-    module = import_module(f"fcorun.runs.trackers.{name}")
-    if name == "mlflow":
-        monkeypatch.setattr(module, "_open", lambda *_: (sent, "1"))
-    getattr(module, tracker_class)().log(record)
-    calls = str(sent.mock_calls)
-    assert "gaps in 1 row, and in rows" in calls
-    assert "941" not in calls
-
-
-def test_nothing_that_tells_of_single_patients_is_sent(monkeypatch):
-    from fcorun.runs.trackers import mlflow
-
-    warned = {"data": {"limits": [[18.0], [99.0]], "task": "binary"}, "warnings": ["gaps in rows (9, 41, ...)"]}
-    record = fake_records.fake_record("runs/a")
-    summary = record.folder / "summary.json"
-    summary.write_text(json.dumps(json.loads(summary.read_text()) | warned))
-    for name in (*PATIENT_FILES, "coefficients.csv"):
-        (record.folder / name).write_text("target\n1\n")
-    client = MagicMock()
-    monkeypatch.setitem(sys.modules, "mlflow.entities", MagicMock())
-    monkeypatch.setattr(mlflow, "_open", lambda *_: (client, "1"))
-    mlflow.MLflow("http://host").log(record)
-    sent = {Path(call.args[1]).name for call in client.log_artifact.call_args_list}
-    assert "coefficients.csv" in sent
-    assert not set(PATIENT_FILES) & sent
-    texts = {call.args[2]: call.args[1] for call in client.log_text.call_args_list}
-    shown = json.loads(texts["summary.json"])
-    assert (shown["data"], shown["warnings"]) == ({"task": "binary"}, ["gaps in rows"])
 
 
 @pytest.mark.slow
@@ -277,7 +368,7 @@ def test_tensorboard_of_a_record_without_curves():
     pytest.importorskip("tensorboardX", reason="pip install 'fcorun[tensorboard]' to test it")
     from fcorun.runs.trackers.tensorboard import TensorBoard
 
-    record = fake_records.fake_record("s/a")
+    record = sent_record("s/a")
     TensorBoard("board").on_evaluation(record, record.rows)
     (file,) = Path("board/lasso").rglob("events.out.tfevents.*")
     assert b"objective" in file.read_bytes()

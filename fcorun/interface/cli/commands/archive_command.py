@@ -1,6 +1,7 @@
 """fcorun archive: results in one file, for others."""
 
 import hashlib
+import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from fcorun.base.records.record import (
     STUDY_FILES,
     load_records,
 )
-from fcorun.base.records.single_patients import PATIENT_FILES, hide_patients, hide_row_numbers
+from fcorun.base.records.single_patients import PATIENT_FILES, hide_row_numbers
 from fcorun.base.records.sweep_settings import SETTINGS_FILE, read_own_settings
 from fcorun.base.system.files import choose_temporary, read_regular_file, replace_file
 from fcorun.interface.cli.commands.common_command import CommandParser, check_new
@@ -102,7 +103,7 @@ def _read_files(result: Path, predictions: bool) -> Iterator[tuple[Path, bytes]]
             if (folder / marker).is_file():
                 names.update(files)
         if few is not None:
-            names -= {*PATIENT_FILES, *few.list_files(folder)}
+            names -= few.list_files(folder)
         for name in sorted(names):
             if (folder / name).is_file():
                 yield folder / name, _read_to_share(folder / name, cutter, few)
@@ -113,12 +114,12 @@ def _read_to_share(path: Path, cutter: PathCutter, few: FewRows | None) -> bytes
 
     Without ``few`` predictions are sent, too, and the numbers of few rows.
     """
+    rest = few.read_rest(path) if few else None
     if path.suffix == ".json" and path.name != contents.ENCODING.name:
-        content = cutter.cut_content(_drop_keys(read_json(path)))
-        return json_text(few.hide_numbers(hide_patients(content), path.parent) if few else content).encode()
+        content = read_json(path) if rest is None else json.loads(rest)
+        return json_text(cutter.cut_content(_drop_keys(content))).encode()
     if path.name in (contents.CONFIG.name, SETTINGS_FILE):
         return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
-    rest = few.read_rest(path) if few else None
     if path.name in _TABLES_OF_RUNS:
         return cutter.cut_table(read_text(path) if rest is None else rest).encode()
     if path.suffix == ".txt":
