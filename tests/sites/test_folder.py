@@ -1,6 +1,7 @@
 """Connections by a folder: the same numbers as in one process, kills at any time, files of strangers."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -78,7 +79,7 @@ def test_sites_that_poll_in_threads_answer_until_the_end_of_the_run(tmp_path, ex
         thread.start()
     np.testing.assert_array_equal(toy_study(connect(tmp_path), ROUNDS), expected)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     FolderSite(tmp_path / "shared", "north", ToySite(toy_rows(0)), run="a").serve(wait_seconds=0)
     with pytest.raises(UserError, match="no request for site 'north'"):
@@ -132,8 +133,14 @@ def test_a_site_killed_between_its_state_and_its_answer_sends_the_stored_answer(
 
 
 def test_the_time_limit_names_the_sites_without_an_answer_and_the_way_on(tmp_path):
+    """An answer that comes while the server does something else is read, however long that takes."""
     sites = SiteFolders(tmp_path)
-    connections = connect(tmp_path, lambda missing: sites.answer(["north"]), wait_seconds=0.1)
+
+    def answer_slowly(missing):
+        sites.answer(["north"])
+        time.sleep(0.2)
+
+    connections = connect(tmp_path, answer_slowly, wait_seconds=0.1)
     with pytest.raises(SiteLost, match=r"request 0 \(describe\) from 'east', 'west' within 0\.1 .* same command again"):
         connections.ask("describe")
     sites.answer(["east", "west"])
@@ -179,7 +186,7 @@ def test_a_refusal_ends_all_parties_with_the_name_of_the_site(tmp_path):
     with pytest.raises(SiteRefusal, match=refusal), connections.telling_sites():
         connections.ask("load")
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert [sentence.startswith(f"the server has stopped: {refusal}") for sentence in sentences] == [True] * 3
     west = FolderSite(tmp_path / "shared", "west", ToySite(toy_rows(0)))

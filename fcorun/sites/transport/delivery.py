@@ -208,14 +208,17 @@ def digest_of(content: bytes) -> str:
 
 
 def poll(limit_seconds: float, first_seconds: float = 0.02, longest_seconds: float = 2.0) -> Iterator[None]:
-    """Yield until a time limit, with waits that grow between the steps. Raises KeyboardInterrupt if interrupted."""
+    """Yield until a time limit, and once after it, with waits that grow between the steps.
+
+    Raises KeyboardInterrupt if interrupted.
+    """
     end = time.monotonic() + limit_seconds
     wait = first_seconds
     while True:
         check_interrupted()
+        is_over = time.monotonic() >= end
         yield
-        remaining = end - time.monotonic()
-        if remaining <= 0:
+        if is_over:
             return
-        time.sleep(min(wait, remaining))
+        time.sleep(max(0.0, min(wait, end - time.monotonic())))
         wait = min(1.5 * wait, longest_seconds)
