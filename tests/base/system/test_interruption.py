@@ -55,11 +55,10 @@ def test_a_long_step_that_writes_nothing_is_interrupted_at_once():
         with interruptible_at_once():
             send()
             time.sleep(20)
+            pytest.fail("the step has gone on")
 
-    start = time.monotonic()
     with interruptible(), pytest.raises(KeyboardInterrupt):
         long_step()
-    assert time.monotonic() < start + 10
 
 
 def test_a_long_step_does_not_begin_after_a_signal():
@@ -103,6 +102,7 @@ def test_an_interruption_within_an_archive_stays_an_interruption(monkeypatch):
 def test_a_second_signal_ends_the_process_at_once(monkeypatch):
     exit_codes: Queue[int] = Queue()
     monkeypatch.setattr(files.os, "_exit", exit_codes.put)
+    monkeypatch.setattr(files, "_DOUBLE_SIGNAL_SECONDS", 1000)
     with interruptible(), defer_interruption():
         send()
         send()  # as ``timeout`` sends two

@@ -85,7 +85,7 @@ class FromNumpy(Mine):
 
 class FromClock(Mine):
     def noise(self, data):
-        return 1 + time.perf_counter()
+        return 1 + time.perf_counter() % 1  # of days, float32 would hold no fraction
 
 
 class FromOwnKey(Mine):

@@ -42,6 +42,7 @@ def address(server, path: str = "") -> str:
 
 def test_the_page_says_how_far_runs_are_and_follows_them(monkeypatch):
     Path("s").mkdir()
+    monkeypatch.setattr("fcorun.reports.page.live_page._LEAST_SECONDS", 1e4)
     page = LivePage([Path("s")])
     assert "s holds no records yet." in page.read()
     assert page.read() is page.read()  # made once in some seconds
