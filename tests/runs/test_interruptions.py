@@ -58,7 +58,7 @@ LONG = [*SMALL, "rounds=300", "eval_every=2", "checkpoint_every=0", "hydra.run.d
 RARELY_SAVED = ["checkpoint_every=60"]
 
 
-def wait_for_rounds(folder, process, seconds=60):
+def wait_for_rounds(folder, process, seconds=600):
     """Until a checkpoint has been replaced: the first one is of round 0."""
     end, stamps = time.monotonic() + seconds, set()
     while len(stamps) < 3:
@@ -73,7 +73,7 @@ def undisturbed(session_cache, tmp_path_factory):
     """The record of a process that was let be: other processes have the very same numbers."""
     folder = tmp_path_factory.mktemp("undisturbed")
     process = start_command([*LONG, *RARELY_SAVED, f"hydra.run.dir={folder}"])
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate()
     assert process.returncode == 0, error
     return Record(folder)
 
@@ -84,10 +84,12 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
     broken, whole = Path("broken"), undisturbed
     process = start_command(LONG)
     wait_for_rounds(broken, process)
+    process.send_signal(signal.SIGSTOP)  # lest it ends before the next lines
     with pytest.raises(UserError, match="another process"):
         run(small("rounds=300"), broken)
     process.send_signal(kind)
-    _, error = process.communicate(timeout=60)
+    process.send_signal(signal.SIGCONT)
+    _, error = process.communicate()
     status = json.loads((broken / "status.json").read_text())
     if kind == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
@@ -99,7 +101,7 @@ def test_a_killed_process_goes_on_where_it_was(kind, undisturbed):
         assert len(error.strip().splitlines()) == 1
     assert not (broken / "metrics.csv").exists() or len(Record(broken).metrics) < 151
     process = start_command([*LONG, *RARELY_SAVED])
-    out, error = process.communicate(timeout=120)
+    out, error = process.communicate()
     assert process.returncode == 0, error
     assert "resumes after round" in out
     resumed = Record(broken)
