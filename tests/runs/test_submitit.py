@@ -48,7 +48,7 @@ def test_jobs_leave_the_same_records():
 
 
 def wait_until(condition):
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -50,7 +50,7 @@ def test_a_study_over_nvflare_gives_the_record_of_the_study_in_one_process(tmp_p
     whole = run_plan(plan, InProcessConnections(sites), tmp_path / "whole")
 
     job = export_job(tmp_path, StudyServer(plan.to_text(), plan.digest[:16]), SimulatedSite(plan.to_text()), NAMES)
-    result = simulate_job(job, workspace, NAMES, ["fcorun.", "simulated_study."], seconds=200)
+    result = simulate_job(job, workspace, NAMES, ["fcorun.", "simulated_study."], seconds=600)
     record = Record(Path(result) / "record")
     assert record.metrics.drop(columns="seconds").equals(whole.metrics.drop(columns="seconds"))
     for name, values in whole.solution.items():

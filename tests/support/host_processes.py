@@ -39,13 +39,13 @@ def start_on_hosts(*arguments: str, count: int = 2, code: str = "") -> CommandPr
         text = _SITE.format(folder=str(folder), code=textwrap.indent(textwrap.dedent(code), "    "))
         (folder / "sitecustomize.py").write_text(text)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    return start_command([*arguments, f"hosts.count={count}", "hosts.timeout=100"], env=environment)
+    return start_command([*arguments, f"hosts.count={count}", "hosts.timeout=600"], env=environment)
 
 
 def wait_for_end(command: CommandProcess) -> tuple[int, str, str]:
     """Return the exit code, output and errors of a command, which is killed if it does not end in time."""
     try:
-        output = command.communicate(timeout=240)
+        output = command.communicate(timeout=900)
     finally:
         if command.poll() is None:
             command.kill()

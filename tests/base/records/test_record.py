@@ -264,7 +264,7 @@ def test_an_inspection_does_not_lock_a_folder_for_long(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
     killed = running("a")
     (killed.folder / ".lock").touch()
-    monkeypatch.setattr("fcorun.base.records.record._TIMEOUT", 5)
+    monkeypatch.setattr("fcorun.base.records.record._TIMEOUT", 60)
     with filelock.FileLock(killed.folder / ".lock", thread_local=False) as look:
         threading.Timer(0.01, look.release).start()
         assert RunFolder(killed.folder, "1").claim() == "resume"

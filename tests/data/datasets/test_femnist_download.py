@@ -147,7 +147,7 @@ def test_two_processes_download_once(tmp_path, serve):
     )
     command = [sys.executable, "-c", script]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    ends = [process.communicate(timeout=60) for process in started]
+    ends = [process.communicate(timeout=600) for process in started]
     assert [out.strip() for out, _ in ends] == ["10", "10"], ends
     assert serve.asked == [None]
     assert sum("downloading http" in err for _, err in ends) == 1
