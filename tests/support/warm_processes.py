@@ -58,7 +58,7 @@ class ForkedCommand:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
-    def communicate(self, timeout: float = 120) -> tuple[str, str]:
+    def communicate(self, timeout: float = 600) -> tuple[str, str]:
         """Wait for the end, and return the output and the errors."""
         deadline = time.monotonic() + timeout
         while self.poll() is None:
@@ -177,7 +177,7 @@ def _main() -> None:
     request = _serve(connection)
     _share_programs(request["programs"])
     if "TESTS_WITHOUT_FLOCK" in request["env"]:
-        import_module("without_flock").refuse_locks(setattr)
+        import_module("without_flock").refuse_locks(setattr, stale_seconds=5.0)  # a process that computes counts late
     del sys.path[0]  # the folder of the tests
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)

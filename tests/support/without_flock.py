@@ -9,7 +9,7 @@ from fcorun.base.system import locks
 BEAT_SECONDS, STALE_SECONDS = 0.1, 1.5
 
 
-def refuse_locks(patch, error: int = errno.ENOSYS) -> None:
+def refuse_locks(patch, error: int = errno.ENOSYS, stale_seconds: float = STALE_SECONDS) -> None:
     """Have calls for locks fail as on Lustre without ``-o flock``, by ``patch(owner, name, value)``."""
 
     def refuse(*_):
@@ -17,6 +17,6 @@ def refuse_locks(patch, error: int = errno.ENOSYS) -> None:
 
     patch(fcntl, "flock", refuse)
     patch(locks, "_BEAT_SECONDS", BEAT_SECONDS)
-    patch(locks, "_STALE_SECONDS", STALE_SECONDS)
+    patch(locks, "_STALE_SECONDS", stale_seconds)
     patch(locks, "_SHORTAGE_SECONDS", 0.2)
     patch(locks, "_found_refusals", {})
