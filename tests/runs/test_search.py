@@ -1,5 +1,6 @@
 """Searches: good points in few runs, the same ones again, and nothing that goes wrong ends them."""
 
+import importlib
 import platform
 import re
 import sys
@@ -254,18 +255,19 @@ def test_without_optuna_the_message_names_its_installation(monkeypatch, capsys):
 
 
 def trials_of(storage: str) -> list[str]:
-    """The states of the trials of a journal, whose study is the only one."""
-    import optuna
+    """The states of the trials of a journal; none before it has a study."""
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(storage)))
-    return [trial.state.name for trial in study.trials if trial.state.name != "WAITING"]
+    journal = JournalStorage(JournalFileBackend(storage))
+    trials = [trial for study in journal.get_all_studies() for trial in journal.get_all_trials(study._study_id)]
+    return [trial.state.name for trial in trials if trial.state.name != "WAITING"]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_processes_search_together_and_a_search_that_was_killed_goes_on(capsys):
+    importlib.import_module("optuna.storages.journal")  # before the search, which does not wait for that
     command = ["-m", "hydra/sweeper=optuna", *SMALL, "hydra.sweep.dir=s", *RATES, "rounds=1", "report=false"]
     command += ["hydra.sweeper.n_trials=6", "hydra.sweeper.batch=2", "hydra.sweeper.storage=journal"]
     killed = start_command(command)
