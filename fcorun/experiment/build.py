@@ -73,7 +73,7 @@ def load_data(experiment: PreparedExperiment) -> FederatedData:
     if not data.train.stays_at_sites:
         warnings += experiment.objective.remark_on_targets(data.train.y)
         warnings += experiment.objective.remark_on_offset(data.train.offset, data.train.y)
-    if data.held_out_clients and (data.features.standardized or {}).get("by") == "per_client":
+    if data.held_out_clients and data.features.standardized_by == "per_client":
         warnings.append(explain_own_scale(f"the rows of {abbreviate(data.held_out_clients)}"))
     if isinstance(experiment.reg, NoRegularizer):
         warnings += warn_undetermined_levels(experiment, data)

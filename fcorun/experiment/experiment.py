@@ -223,8 +223,7 @@ class WarmStart:
         given_mode = mode
         if mode == "pooled" and not standardized.get("centred", True):
             given_mode = "scale"
-        data_mode = data.features.standardized["by"] if data.features.standardized else "none"
-        same = mode == data_mode
+        same = mode == data.features.standardized_by
         if same and data.features.standardized:
             same = _same_standardization(standardized, data.features.standardized)
         if not same:

@@ -415,10 +415,10 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
     model the shift cancels among the rows of a client, so that levels of different clients are not comparable either.
     A meta-analysis of Cox's models compares each level with one reference.
     """
-    objective, encoding, standardized = experiment.objective, data.features.encoding, data.features.standardized
+    objective, encoding, standardized_by = experiment.objective, data.features.encoding, data.features.standardized_by
     if encoding is None or not isinstance(objective, LinearModel) or objective.intercept or objective.ridge:
         return []
-    if standardized and standardized["by"] != "pooled":
+    if standardized_by not in ("none", "pooled"):
         return []
     if isinstance(objective, Cox) and getattr(experiment.algo, "has_client_estimates", False):
         return []
@@ -428,7 +428,7 @@ def warn_undetermined_levels(experiment: PreparedExperiment, data: FederatedData
         if column.adds_up_to_one and set(column.features) <= set(data.features.names)
     ]
     # without standardization, the levels of a single column take the place of the intercept that is left out
-    needed = 1 if isinstance(objective, Cox) or standardized else 2
+    needed = 1 if isinstance(objective, Cox) or standardized_by == "pooled" else 2
     if len(names) < needed:
         return []
     quoted = abbreviate([f"'{name}'" for name in names])

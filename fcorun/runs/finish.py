@@ -273,7 +273,7 @@ def note_sites(job: Job, data: FederatedData, rows: SiteRows) -> tuple[dict[str,
     if not (isinstance(experiment.uplink, Identity) and isinstance(experiment.downlink, Identity)):
         job.add_reason("bytes_up and bytes_down count the encodings of uplink and downlink, and the messages of sites "
                        "are longer, since they have the decoded numbers")  # fmt: skip
-    if (data.features.standardized or {}).get("by") == "per_client":
+    if data.features.standardized_by == "per_client":
         job.add_reason("coefficients are per standard deviation of each client, whose means and deviations are at its "
                        "site alone")  # fmt: skip
     if experiment.algo.has_personal_models:
@@ -292,9 +292,8 @@ def _collect_files(data: FederatedData, solution: Arrays, models: Arrays | None)
     files["solution.npz"] = npz_bytes(solution)
     if models is not None:
         files["personal.npz"] = npz_bytes(models | {"client": np.array(data.clients or range(len(data.train.sizes)))})
-    standardized = data.features.standardized or {}
-    if standardized.get("by") == "per_client" and not data.train.stays_at_sites:  # too large for summary.json
-        files["scaling.npz"] = npz_bytes({name: values for name, values in standardized.items() if name != "by"})
+    if data.features.client_scalings and not data.train.stays_at_sites:  # too large for summary.json
+        files["scaling.npz"] = npz_bytes(data.features.client_scalings)
     return files
 
 

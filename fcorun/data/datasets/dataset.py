@@ -65,6 +65,17 @@ class Features:
     first_index: int | None = None
 
     @property
+    def standardized_by(self) -> str:
+        """The "by" of ``standardized``, or "none"."""
+        return self.standardized["by"] if self.standardized else "none"
+
+    @property
+    def client_scalings(self) -> dict[str, Any]:
+        """The arrays of scaling.npz, of each client; empty unless the features were standardized within clients."""
+        arrays = dict(self.standardized or {})
+        return arrays if arrays.pop("by", None) == "per_client" else {}
+
+    @property
     def scaling(self) -> Scaling | None:
         """The standardization by all training rows, or None."""
         return Scaling.from_pooled(self.standardized)
@@ -235,11 +246,10 @@ class FederatedData:
             summary["scale"] = self.features.scale
         if self.features.first_index is not None:
             summary["first_index"] = self.features.first_index
-        standardized = self.features.standardized
-        if standardized:
-            summary["standardized"] = {"by": standardized["by"]}
-            if standardized["by"] != "per_client":  # that of each client is in scaling.npz
-                summary["standardized"] = {key: np.asarray(value).tolist() for key, value in standardized.items()}
+        if self.features.client_scalings:
+            summary["standardized"] = {"by": "per_client"}  # the rest is in scaling.npz
+        elif standardized := self.features.standardized:
+            summary["standardized"] = {key: np.asarray(value).tolist() for key, value in standardized.items()}
         if self.features.value_range is not None:
             summary["limits"] = self.features.value_range.astype(float).tolist()
         if self.clients and self.features.encoding is not None:

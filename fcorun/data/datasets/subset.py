@@ -91,12 +91,10 @@ def restandardize_rows(data: FederatedData, train: Bool[np.ndarray, " N"], known
     unknown. Standardizing twice equals standardizing once, so the first one needs no inverse.
     """
     x = data.train.x
-    standardized = data.features.standardized or {}
-    by = standardized.get("by")
-    if by == "pooled":
+    if data.features.scaling is not None:
         scaling = Scaling.fit(x[train], np.unique(data.train.known_client[train], return_inverse=True)[1])
-        return (scaling if standardized.get("centred", True) else scaling.without_centring).transform(x)
-    if by == "per_client":
+        return (scaling if data.features.scaling.is_centred else scaling.without_centring).transform(x)
+    if data.features.standardized_by == "per_client":
         client = data.train.known_client
         has_training = np.isin(client, client[train])
         held_out = ~np.where(has_training, train, known)

@@ -140,7 +140,6 @@ def prepare_imputations(problem: InferenceProblem, imputations: int) -> GapModel
 def explain_no_imputation(problem: InferenceProblem) -> str:
     """Return why the gaps of a record, or its rows, do not fit multiple imputation, with the fix; "" if they do."""
     data = problem.experiment.data
-    standardized = problem.data.features.standardized or {}
     if problem.has_baseline_hazards:
         return word(
             "gaps are not imputed for times to events: give a record without the columns with gaps (`data.ignore`)"
@@ -148,7 +147,7 @@ def explain_no_imputation(problem: InferenceProblem) -> str:
     if getattr(data, "missing", "") == "indicator":
         return word("`data.missing=indicator` makes a feature of each gap, which an imputed value has none of: give "
                 "a record with `data.missing=mean` or median")  # fmt: skip
-    if standardized.get("by") == "per_client":
+    if problem.data.features.standardized_by == "per_client":
         return word("`data.standardize=per_client` makes the scale depend on imputed values: give a record with "
                 "pooled or none")  # fmt: skip
     if getattr(data, "encoding", None) is not None:

@@ -382,9 +382,8 @@ def find_few_levels(data: FederatedData) -> dict[str, str]:
     """
     train = data.train
     encoding = data.features.encoding
-    standardized = data.features.standardized
     is_here = isinstance(train.x, np.ndarray) and len(train) == train.n_rows
-    if not is_here or encoding is None or (standardized and standardized["by"] != "pooled"):
+    if not is_here or encoding is None or data.features.standardized_by not in ("none", "pooled"):
         return {}
     from fcorun.results.inference.sums import ClusterCounts
     from fcorun.results.models.inference import describe_few, describe_few_clusters, least_clusters

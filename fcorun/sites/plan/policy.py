@@ -169,7 +169,7 @@ class Policy:
         client = np.unique(rows.known_client[has_weight], return_inverse=True)[1]
         n_clients = int(client.max(initial=0)) + 1
         told_client = client if plan.tells_whole_uploads else np.zeros_like(client)
-        scales_by_client = features.standardized and features.standardized["by"] == "per_client"
+        scales_by_client = features.standardized_by == "per_client"
         if not scales_by_client and not plan.tells_uploads:
             client = np.zeros_like(client)  # equal values are equal numbers in the rows of all clients
         owner = "a client of this site" if plan.tells_whole_uploads else "this site"

@@ -93,7 +93,7 @@ class SiteStudy(Study):
         data = self._describe_fold(k)
         fits = self._fit_columns(name)
         arrays = self.counts.to_arrays() | fits
-        if (self.data.features.standardized or {}).get("by") == "pooled":
+        if self.data.features.standardized_by == "pooled":
             sums = self._ask_for_sums(name, data, **fits)
             mean = sum_in_order(sums) / data.train.n_rows
             squares = self._ask_for_sums(name, data, around=mean, **fits)

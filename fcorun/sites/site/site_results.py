@@ -206,9 +206,8 @@ def write_result(
             write_atomically(folder / PREDICTIONS_FILE, predictions)
         if personal is not None and len(personal["client"]):
             write_atomically(folder / _PERSONAL, npz_bytes(dict(personal)))
-        standardized = dict(data.features.standardized or {})
-        if standardized.pop("by", None) == "per_client":
-            write_atomically(folder / _SCALING, npz_bytes(standardized))
+        if data.features.client_scalings:
+            write_atomically(folder / _SCALING, npz_bytes(data.features.client_scalings))
         for name in RESULT_FILES:  # the status is the last one: until then there is no record
             if name in contents:
                 write_atomically(folder / name, contents[name])

@@ -114,7 +114,7 @@ class SelectionPlan(StudyPlan[Selection]):
         warnings = warn_about_choice(choice, study.path, own_fits, experiment.settings.rounds)
         subsets = {name: study.subsets[name] for name in folds}
         warnings += warn_about_classes(study.data, subsets, self.metric, float(choice.mean[choice.best_index]))
-        by_client = (study.data.features.standardized or {}).get("by") == "per_client"
+        by_client = study.data.features.standardized_by == "per_client"
         if by_client and (self.held_out_clients is not None or holds_out_clients(study.data, subsets)):
             warnings.append(explain_own_scale("the clients that a fold holds out"))
         unweighted = experiment.data.describe_unweighted()
