@@ -381,13 +381,8 @@ def _check_curvature(plugins: dict[str, Any], names: dict[str, str]) -> None:
     if not alternatives:
         return
     if not objective.has_curvature_bound:
-        without, ceiling = "", ""
-        if hasattr(objective, "ceiling"):
-            without = " without a ceiling"
-            ceiling = ", or `objective.ceiling`, the largest mean (for gamma: ratio to the mean) that you expect"
         raise UserError(f"`algo={names['algo']}` needs bounds on the curvature of the losses, which "
-                        f"`objective={names['objective']}` does not have{without}; "
-                        f"give {alternatives}{ceiling}")  # fmt: skip
+                        f"`objective={names['objective']}` does not have; give {alternatives}")  # fmt: skip
     if not isinstance(mirror, Euclidean):
         raise UserError(f"`algo={names['algo']}` works out its rates for `mirror=euclidean`: with "
                         f"`mirror={names['mirror']}`, give {alternatives}")  # fmt: skip

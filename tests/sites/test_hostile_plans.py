@@ -263,7 +263,6 @@ def plans_of_steps() -> list[HostilePlan]:
         HostilePlan("steps-logistic", (*LOGISTIC, "algo.client_lr=1e6", "local_steps=5"), at="run"),
         HostilePlan("steps-squares", ("algo.client_lr=1e6", "local_steps=5"), at=""),
         HostilePlan("steps-poisson-overflow", (*POISSON, "algo.client_lr=1e3", LOCAL), at=""),  # NaN alone leaves
-        HostilePlan("steps-poisson-ceiling", (*POISSON, "objective.ceiling=20", "algo.client_lr=30", LOCAL), at="run"),
         HostilePlan("step-poisson", (*POISSON, "algo.client_lr=2", "local_steps=1"), at="run"),
         HostilePlan("quantile-offset", (*level, "data.offset=h"), {"h": mark(-50, 50)}),
         HostilePlan("quantile-target", (*level, "data.target=h"), {"h": add("cost", 50, 1)}, at=""),

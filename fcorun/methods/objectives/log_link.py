@@ -1,16 +1,14 @@
-"""Poisson and gamma regression, by a log link whose exp is continued by a parabola, which bounds the curvature."""
+"""Poisson and gamma regression, by a log link."""
 
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
-from fcorun.base.config import Positive
 from fcorun.base.errors import word
 from fcorun.base.metrics import Metric
 from fcorun.methods.objectives.objective import LinearModel, Margins
@@ -20,36 +18,16 @@ _POWERS = 0.25, 1.5  # of an exposure that the mean is about proportional to
 _CLEAR_GAIN = 20  # of twice a log-likelihood; 10 is very strong evidence (Kass and Raftery, JASA 1995)
 
 
-def extended_exp(p: jax.Array, ceiling: float | None) -> jax.Array:
-    """Compute exp(p) up to ``ceiling``, and beyond it the Taylor polynomial of second order at log(ceiling).
-
-    The function is convex with continuous first and second derivatives, and its curvature is at most ``ceiling``.
-    """
-    if ceiling is None:
-        return jnp.exp(p)
-    log_ceiling = math.log(ceiling)
-    excess = jnp.maximum(p - log_ceiling, 0)
-    parabola = ceiling * (1 + excess + excess**2 / 2)
-    return jnp.where(p <= log_ceiling, jnp.exp(jnp.minimum(p, log_ceiling)), parabola)
-
-
-def extended_exp_conjugate(v: jax.Array, ceiling: float | None) -> jax.Array:
-    """Return the conjugate of ``extended_exp`` at v >= 0: v log v - v up to the ceiling, a parabola beyond."""
+def _exp_conjugate(v: jax.Array) -> jax.Array:
+    """Return the conjugate of exp at v >= 0, v log v - v."""
     v = jnp.maximum(v, 0)
-    if ceiling is None:
-        return xlogy(v, v) - v
-    excess = jnp.maximum(v / ceiling - 1, 0)
-    parabola = ceiling * ((1 + excess) * math.log(ceiling) + excess**2 / 2 - 1)
-    return jnp.where(v <= ceiling, xlogy(v, v) - v, parabola)
+    return xlogy(v, v) - v
 
 
-def derive_extended_exp(p: np.ndarray, ceiling: float | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return ``extended_exp`` and its two derivatives, in NumPy."""
-    log_ceiling = math.inf if ceiling is None else math.log(ceiling)
-    excess = np.maximum(p - log_ceiling, 0)
+def _exp(p: np.ndarray) -> np.ndarray:
+    """Compute exp(p), infinity where exp overflows."""
     with np.errstate(over="ignore"):
-        second = np.exp(np.minimum(p, log_ceiling))
-    return second * (1 + excess + excess**2 / 2), second * (1 + excess), second
+        return np.exp(p)
 
 
 def are_exposures(offset: np.ndarray, y: np.ndarray) -> bool:
@@ -93,18 +71,11 @@ def compare_exposures(exposure: np.ndarray, y: np.ndarray, log_sum: float) -> fl
 class LogLink(LinearModel):
     """Mean of half the unit deviance of targets y, whose means are exp(p) for predictions p.
 
-    The smoothness constant of a loss is at most the ``ceiling``. The metric ``beyond`` is the share of rows beyond the
-    ceiling. If it is 0, the optimum is that of the deviance.
-
-    Attributes:
-        exp_name: a word for the value of exp in the deviance, such as "mean".
+    The curvature of a loss has no upper bound.
     """
-
-    ceiling: Positive | None = None
 
     takes_client_intercepts = True
     tasks = ("regression",)
-    exp_name: ClassVar[str]
     metrics = (
         Metric("deviance", label="mean deviance", higher=False, log=True),
         Metric("absolute_error", label="mean |y - m|", higher=False, log=True),
@@ -119,18 +90,15 @@ class LogLink(LinearModel):
         """Return half the unit deviance, (n,), given ``exp_value``, the exp of ``exponent``."""
 
     def second_derivative_bounds(self, outputs):
-        return 0.0, float("inf") if self.ceiling is None else self.ceiling
+        return 0.0, float("inf")
 
     def loss(self, prediction, y):
-        return self.half_deviance(extended_exp(self.exponent(prediction, y), self.ceiling), prediction, y)
+        return self.half_deviance(jnp.exp(self.exponent(prediction, y)), prediction, y)
 
     def scores(self, prediction, y):
         exp_value = jnp.exp(self.exponent(prediction, y))
         error = jnp.abs(y - jnp.exp(prediction))
-        scores = {"deviance": 2 * self.half_deviance(exp_value, prediction, y), "absolute_error": error}
-        if self.ceiling is not None:
-            scores["beyond"] = (exp_value > self.ceiling).astype(prediction.dtype)
-        return scores
+        return {"deviance": 2 * self.half_deviance(exp_value, prediction, y), "absolute_error": error}
 
     def response(self, prediction):
         return jnp.exp(prediction)
@@ -141,15 +109,6 @@ class LogLink(LinearModel):
         least, most = (f"{math.exp(min(value, _LARGEST_EXPONENT)):,.4g}" for value in (offset.min(), offset.max()))
         return [word(f"`data.offset` multiplies the mean by its exp, {least} to {most}, and the targets follow its "
                      "logarithm better: if it is an exposure such as years, give its logarithm")]  # fmt: skip
-
-    def final_warning(self, final):
-        share = final.get("train_beyond", 0.0)
-        if not share:
-            return ""
-        return word(
-            f"{100 * share:.3g} % of the rows ended with a {self.exp_name} beyond "
-            f"`objective.ceiling={self.ceiling:g}`, where the loss is no longer half the deviance: raise it"
-        )
 
 
 @dataclass(frozen=True)
@@ -165,11 +124,9 @@ class Poisson(LogLink):
 
     convex = True
     is_log_likelihood = True
-    exp_name = "mean"
     unbounded_reason = (
         "alone or together they have one value wherever the count is positive, and lie on one side of it where it is 0"
     )
-    metrics = (*LogLink.metrics, Metric("beyond", label="share of means beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
         smallest = min((split.min() for split in (y, y_val) if len(split)), default=0)
@@ -201,12 +158,12 @@ class Poisson(LogLink):
         return exp_value - y * prediction - y + xlogy(y, y)
 
     def row_derivatives(self, prediction, y):
-        mean, slope, curvature = derive_extended_exp(prediction, self.ceiling)
+        mean = _exp(prediction)
         loss = mean - y * prediction - y + y * np.log(np.where(y > 0, y, 1))
-        return loss, slope - y, curvature
+        return loss, mean - y, mean
 
     def conjugate(self, u, y):
-        return extended_exp_conjugate(u + y, self.ceiling) + y - xlogy(y, y)
+        return _exp_conjugate(u + y) + y - xlogy(y, y)
 
 
 @dataclass(frozen=True)
@@ -220,8 +177,6 @@ class Gamma(LogLink):
     source = "textbook"
 
     convex = True
-    exp_name = "ratio"
-    metrics = (*LogLink.metrics, Metric("beyond", label="share of ratios beyond the ceiling", bounded=True))
 
     def check_targets(self, y, y_val):
         smallest = min((split.min() for split in (y, y_val) if len(split)), default=1)
@@ -238,8 +193,8 @@ class Gamma(LogLink):
 
     def row_derivatives(self, prediction, y):
         exponent = np.log(y) - prediction
-        ratio, slope, curvature = derive_extended_exp(exponent, self.ceiling)
-        return ratio - 1 - exponent, 1 - slope, curvature
+        ratio = _exp(exponent)
+        return ratio - 1 - exponent, 1 - ratio, ratio
 
     def conjugate(self, u, y):
-        return extended_exp_conjugate(1 - u, self.ceiling) + 1 + u * jnp.log(y)
+        return _exp_conjugate(1 - u) + 1 + u * jnp.log(y)

@@ -92,8 +92,6 @@ class PlannedIntervals:
             f"intervals are for one coefficient a feature, which objective={experiment.names['objective']} has not "
             "here: leave --infer out": not has_one_residual(experiment),
             SHRUNK_BY_RIDGE: bool(objective.ridge) and isinstance(experiment.reg, NoRegularizer),
-            "objective.ceiling changes the loss of rows beyond it, which no sum over sites counts: give "
-            "objective.ceiling=null": getattr(objective, "ceiling", None) is not None,
             "data.away=skip adds up other sites in each message: leave data.away out": data.away_rule is not None,
             "cluster=group needs groups: give data.group=COLUMN, or cluster=none": (
                 self.cluster == "group" and data.group is None

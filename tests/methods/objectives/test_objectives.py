@@ -17,7 +17,7 @@ from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.objectives import CHECKS, ObjectiveCase, check_gradient
 from fcorun.methods.mirror_maps import Euclidean
-from fcorun.methods.objectives import Gamma, LeastSquares, Logistic, Objective, OneVsRest, Poisson
+from fcorun.methods.objectives import LeastSquares, Logistic, Objective, OneVsRest
 from fcorun.methods.objectives.objective import matmul
 from fcorun.methods.problem.problem import Batch, Problem
 from fcorun.methods.problem.row_span import decompose_losses
@@ -36,7 +36,6 @@ def objective_cases():
 
 
 CASES = list(objective_cases())
-CASES += [pytest.param(kind(2.0), Regression(), id=f"{kind.__name__} with a ceiling") for kind in (Poisson, Gamma)]
 
 
 @pytest.mark.parametrize(

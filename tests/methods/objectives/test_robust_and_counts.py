@@ -57,19 +57,6 @@ def test_log_links_equal_scikit_learn(kind, oracle, shift):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("kind", [Poisson, Gamma])
-def test_a_ceiling_changes_nothing_below_it(kind):
-    x, y = draw_examples(kind)
-    free, _ = solve(kind(ridge=0.1), x, y)
-    high, last = solve(kind(ceiling=100.0, ridge=0.1), x, y)
-    assert last.certificate_kind == "duality gap"
-    np.testing.assert_allclose(high, free, atol=1e-6)
-    low, _ = solve(kind(ceiling=0.5, ridge=0.1), x, y)
-    assert abs(low - free).max() > 0.01
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("x64")
 def test_huber_equals_scikit_learn_at_its_estimated_scale():
     x, y = draw_examples(Huber)
     theirs = HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9, max_iter=10_000).fit(x, y)
@@ -177,27 +164,6 @@ def test_targets_outside_the_support_are_refused(tmp_path):
 @pytest.mark.parametrize("objective", [Poisson(), Gamma()])
 def test_a_site_may_have_held_out_targets_alone(objective, y_val):
     objective.check_targets(np.zeros(0), y_val)
-
-
-@pytest.mark.parametrize(("share", "words"), [(1e-5, "0.001 % of the rows"), (1.0, "100 % of the rows")])
-def test_the_share_of_rows_beyond_the_ceiling_is_named(share, words):
-    assert Poisson(2.0).final_warning({"train_beyond": share}).startswith(words)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["poisson", "gamma"])
-def test_auto_rates_need_a_ceiling_and_converge_with_it(name, tmp_path):
-    y = np.exp(np.random.default_rng(0).standard_normal(20)).round(2)
-    overrides = (f"objective={name}", "algo=fedgd", "reg=none", "objective.ridge=0.1", "rounds=600", "eval_every=600")
-    with fails(f"objective={name} does not have without a ceiling", "a value for algo.", "objective.ceiling"):
-        prepare(ragged(tmp_path, *overrides, y=y))
-    record = run(ragged(tmp_path, *overrides, "objective.ceiling=20", "reference=true", y=y), "run")
-    first, last = record.metrics.iloc[0], record.metrics.iloc[-1]
-    assert 0 < last["suboptimality"] < 1e-2 * first["suboptimality"]
-    assert last["train_beyond"] == 0
-    assert "beyond" not in record.status["reason"]
-    low = run(ragged(tmp_path, *overrides, "objective.ceiling=0.5", y=y), "low")
-    assert "objective.ceiling=0.5" in low.status["reason"]
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ OBJECTIVES = [
     Logistic(intercept=False, ridge=0.05),
     Logistic(client_intercepts=True),
     Poisson(),
-    Poisson(ceiling=1.5, client_intercepts=True),
+    Poisson(client_intercepts=True),
     Gamma(ridge=0.1),
     Cox(),
 ]
