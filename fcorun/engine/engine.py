@@ -114,7 +114,7 @@ def message_bytes(
     idle_clients = _count_idle_clients(algorithm, cohort_size)
     declared = algorithm.edge_upload_bytes(shapes.edge_upload)
     edge_upload = _check_bytes(declared, "edge_upload_bytes", algorithm)
-    if federation.topology.has_nodes or federation.topology.edges_use_uplink:
+    if federation.topology.has_nodes:
         edge_upload = _check_bytes(uplink.upload_bytes(shapes.edge_upload, edge_upload), "upload_bytes", uplink)
     edge_broadcast = algorithm.broadcast_bytes(shapes.broadcasts[-1])  # edges receive what the root sends unchanged
     return MessageBytes(tuple(uploads), tuple(broadcasts), edge_upload, edge_broadcast, idle_clients)

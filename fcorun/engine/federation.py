@@ -161,8 +161,6 @@ class Federation:
     @cached_property
     def needs_server_key(self) -> bool:
         """Return whether the algorithm or a channel may read a random key of the server."""
-        if self.topology.edges_use_uplink and not isinstance(self.uplink, Identity):
-            return True
         return self.channels.needs_server_key or "server_key" in self.shapes.accessed
 
     def draw_rounds(self, seed: int, start: int, count: int) -> Rounds:
@@ -236,8 +234,6 @@ class Federation:
             memories = channels.client_memory(sent) + self.schedule.faults.client_memory(sent)
             clients = (client, memories, *self.topology.client_memory(server))
             memory = channels.server_memory(self.shapes.uploads, self.shapes.broadcasts)
-            if self.topology.edges_use_uplink:
-                memory = (*memory, channels.uplink.client_memory(self.shapes.edge_upload))
             if self.privacy.adapts_clip:
                 clip = replace(self.privacy, **numbers.get("privacy", {})).clip  # type: ignore[attr-defined]
                 memory = (*memory, jnp.asarray(clip, self.precision))

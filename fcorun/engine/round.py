@@ -93,7 +93,7 @@ def trace_message_shapes(
 # One communication round of one run: what a topology puts together, and the states that follow.
 
 # Numbers folded into a random key, one for each use; 1 is folded in by ``LocalData.key`` and ``Problem.key``.
-_EDGES, _ROOT, _FIRST_EXCHANGE, _DOWNLINK, _TO_ROOT, _LIE = 2, 3, 4, 5, 6, 7
+_EDGES, _ROOT, _FIRST_EXCHANGE, _DOWNLINK, _LIE = 2, 3, 4, 5, 7
 
 
 def commit(state: PyTree, new: RoundState, cohort: jax.Array, number: jax.Array, full_participation: bool) -> PyTree:
@@ -262,15 +262,6 @@ class Round:
         states, (memory,) = clients
         received, memory = self._send_each(messages, memory, self.draws.keys)
         return received, (states, (memory,))
-
-    def send_to_root(self, messages: PyTree, memory: PyTree, present: jax.Array) -> tuple[PyTree, PyTree]:
-        """Return what the root receives of the messages of the edges, and the memory, whose last part is theirs."""
-        if type(self.channels.uplink).send is Identity.send:
-            return messages, memory
-        assert self.draws.server_key is not None
-        keys = _fold_numbers(fold_key(self.draws.server_key[0], _TO_ROOT), len(present))
-        received, new_memory = self._send_each(messages, memory[-1], keys)
-        return received, (*memory[:-1], _keep_absent(present, new_memory, memory[-1]))
 
     def _send_each(self, messages: PyTree, memory: PyTree, keys: jax.Array) -> tuple[PyTree, PyTree]:
         """Send the messages of several senders through the uplink, all stacked."""

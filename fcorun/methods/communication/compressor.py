@@ -190,14 +190,12 @@ def check_domain(plugins: Mapping[str, Any], names: Mapping[str, str], section: 
     traits, algo, topology = plugins["algo"].traits, names["algo"], plugins["topology"]
     constrains = isinstance(plugins["reg"], Constraint) and bool(traits.psi_sides)
     user, domain = f"`{section}={names[section]}`", f"the set of `reg={names['reg']}`"
-    to_root = topology.edges_use_uplink and section == "uplink"
-    if not traits.restores_domain and (topology.has_nodes or to_root):
-        whose, mend = ("nodes", user) if topology.has_nodes else ("edges", "topology.compress_edges")
+    if not traits.restores_domain and topology.has_nodes:
         bounded = not plugins["mirror"].domain_contains(NoRegularizer())
         domain = f"the domain of `mirror={names['mirror']}`" if bounded else domain
         if constrains or bounded:
-            raise UserError(f"{user} moves models out of {domain}, and `algo={algo}` takes means of {whose} as they "
-                            f"are: leave {mend} out, or choose an `algo` that restores the domain of psi: "
+            raise UserError(f"{user} moves models out of {domain}, and `algo={algo}` takes means of nodes as they "
+                            f"are: leave {user} out, or choose an `algo` that restores the domain of psi: "
                             "`fcorun list algo` shows which do")  # fmt: skip
     if not constrains:
         return

@@ -210,14 +210,6 @@ class CohortRound(Protocol):
         """
         ...
 
-    def send_to_root(self, messages: PyTree, memory: PyTree, present: jax.Array) -> tuple[PyTree, PyTree]:
-        """Return what the root receives of the messages of E edges through the uplink, and the memory.
-
-        Messages are stacked along a leading axis E. An edge that is not ``present`` (E,) sends nothing, and keeps its
-        memory, of ``Topology.edges_use_uplink``.
-        """
-        ...
-
     def update_nodes(self, nodes: PyTree, means: PyTree) -> tuple[PyTree, jax.Array]:
         """Return the states of a graph's clients after their means by ``Algorithm.root``, and all their work, (3,).
 
@@ -256,14 +248,6 @@ class Topology(PluginBase, ABC):
         A client draws minibatches and a key for each of them.
         """
         return None
-
-    @property
-    def edges_use_uplink(self) -> bool:
-        """True if what edges send to the root passes the uplink, which then has a memory at each receiver of uploads.
-
-        The memory is the last part of ``RoundState.memory``.
-        """
-        return False
 
     @property
     def waits_for_cohort(self) -> bool:

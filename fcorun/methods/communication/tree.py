@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ class Tree(Topology):
     Each edge combines the uploads of its clients by ``aggregate``, and the root takes the mean of its edges.
 
     The uplink and the downlink are between an edge and its clients: an edge remembers what its clients know of its
-    broadcasts. Messages between edges and the root are sent as they are, unless ``compress_edges`` is set.
+    broadcasts. Messages between edges and the root are sent as they are.
 
     Attributes:
         edges: the number of edges. None means as many as ``map`` names, or without a map about the square root of the
@@ -38,8 +37,6 @@ class Tree(Topology):
         rounds: the rounds of an edge with its clients in each round of the root.
         map: the edge of each client, counted from 0, or a CSV file with the columns client and edge, which hold their
             names. None divides the clients in their order into parts of equal size, up to one.
-        compress_edges: whether what edges send to the root passes the uplink, too. An edge then sends the difference
-            of its state to the state that it received from the root, by a memory of its own.
     """
 
     source = "with FedAvg, HierFAVG of @liu2020"
@@ -51,15 +48,10 @@ class Tree(Topology):
     edges: Count | None = None
     rounds: Count = 1
     map: list[Index] | str | None = None
-    compress_edges: Annotated[bool, "default outside identity"] = False
 
     @property
     def edge_rounds(self):
         return self.rounds
-
-    @property
-    def edges_use_uplink(self):
-        return self.compress_edges
 
     def check(self, plugins, names, settings):
         if plugins["algo"].traits.hierarchy == "graph":
@@ -70,9 +62,6 @@ class Tree(Topology):
                             "do")  # fmt: skip
         if settings.frozen:
             raise UserError("`frozen=true` leaves nothing to the edges: leave topology out")
-        if self.compress_edges and type(plugins["uplink"]).receive is not Channel.receive:
-            raise UserError(f"`uplink={names['uplink']}` changes means of clients' uploads: leave "
-                            "`topology.compress_edges` out")  # fmt: skip
         counts_bytes = type(plugins["downlink"]).counted_bytes is not Channel.counted_bytes
         if counts_bytes and settings.clients_per_round is not None:
             raise UserError(f"`downlink={names['downlink']}` counts what an edge sends to each of its clients, and "
@@ -142,11 +131,6 @@ class Tree(Topology):
         shares_of_edges = edge_weights / edge_weights.sum()  # 0 for an edge without clients in the cohort
         uploads = algorithm.edge_upload(end.server)
         refuse_integers(uploads, "tree")
-        if self.compress_edges:
-            known = algorithm.edge_upload(edges)
-            differences = jax.tree.map(jnp.subtract, uploads, known)
-            received, memory = parts.send_to_root(differences, end.memory, present)
-            uploads, end = jax.tree.map(jnp.add, known, received), end._replace(memory=memory)
         mean = jax.tree.map(lambda v: jnp.tensordot(shares_of_edges, v, axes=1), uploads)
         server, root_work = parts.update_root(state.server, mean)
         return RoundOutcome(end._replace(server=server), client_work, edge_work + root_work)

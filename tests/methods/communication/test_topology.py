@@ -7,14 +7,12 @@ import pytest
 import ring_topology
 from helpers import (
     choice_names,
-    engine_of,
     fails,
     not_none,
     plugin_class,
     ragged,
     rows_of,
     small_for,
-    snapshots,
     traits_of,
     verify,
     write_choice,
@@ -26,7 +24,7 @@ from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
-from fcorun.interface.checks.algorithms import AlgorithmCase, check_resuming
+from fcorun.interface.checks.algorithms import AlgorithmCase
 from fcorun.methods.algorithms import Algorithm
 
 TREE = "topology=tree"
@@ -168,71 +166,6 @@ def test_communication_is_counted_by_level(tmp_path):
     assert [last[n] for n in ("bytes_up", "bytes_down", "edge_bytes_up", "edge_bytes_down")] == [
         *(2 * 4 * size, 2 * 4 * size, 2 * 2 * size, 2 * 2 * size),
     ]
-
-
-COMPRESSED = ("topology.map=[0,1,1,1]", "topology.rounds=2", "topology.compress_edges=true", "uplink=topk")
-
-
-def keep_largest(vector, count):
-    """Keep the ``count`` largest of the first six numbers, the weights, and the intercept."""
-    weights = np.abs(vector[:6])
-    return np.append(np.where(weights >= np.sort(weights)[-count], vector[:6], 0), vector[6])
-
-
-@pytest.mark.slow
-def test_edges_send_compressed_differences_by_a_memory_of_their_own(tmp_path):
-    """Clients and edges send the three largest of six differences to what is known of their updates."""
-    steps = ("local_epochs=null", "local_steps=1", "batch_size=null", "algo.client_lr=0.05", "algo.server_lr=0.8")
-    rest = (*steps, TREE, *COMPRESSED, "uplink.fraction=0.5", "rounds=5", "clients_per_round=null")
-    config = ragged(tmp_path, "algo=fedavg", *rest, sizes=SIZES)
-    q, state, expected = Quadratics(config), np.zeros(7), []
-    of_clients, of_edges, members = np.zeros((4, 7)), np.zeros((2, 7)), ([0], [1, 2, 3])
-
-    def send(update, memory):
-        memory[6] = 0  # single numbers are sent as they are
-        memory += keep_largest(update - memory, 3)
-        return memory.copy()
-
-    for _ in range(5):
-        edges = [state, state]
-        for _ in range(2):
-            for edge, own in enumerate(members):
-                sent = [send(-0.05 * (q.H[m] @ edges[edge] - q.c[m]), of_clients[m]) for m in own]
-                edges[edge] = edges[edge] + 0.8 * (q.p[own] / q.p[own].sum()) @ np.array(sent)
-        sent = [send(edges[edge] - state, of_edges[edge]) for edge in range(2)]
-        state = state + q.p[0] * sent[0] + q.p[1:].sum() * sent[1]
-        expected.append(state)
-    np.testing.assert_allclose(outputs_by_round(config), expected, atol=1e-12)
-    record = run(config, tmp_path / "run")
-    message = 3 * (8 + 4) + 8
-    last = record.metrics.iloc[-1]
-    assert (last["bytes_up"], last["edge_bytes_up"], last["edge_bytes_down"]) == (40 * message, 10 * message, 10 * 56)
-
-
-@pytest.mark.slow
-def test_what_the_root_knows_of_edges_is_resumed_and_absent_edges_keep_it(tmp_path):
-    case = communication.CommunicationCase("uplink", "qsgd", ("topology=tree", "topology.edges=2", *COMPRESSED[1:3]))
-    communication.check_chunks(case)
-    check_resuming(case.run)
-    config = small_for("fedavg", TREE, *COMPRESSED[1:], "topology.map=[0,0,0,1,1,1]", "clients_per_round=1", "rounds=1")
-    *_, end = snapshots(config)
-    moved = [np.abs(memory).sum() > 0 for memory in end.state["memory"][-1][0][0]]
-    assert sorted(moved) == [False, True]
-
-
-@pytest.mark.slow
-def test_compressed_edges_are_no_part_of_other_runs():
-    plain, identity = small_for("fedavg", TREE), small_for("fedavg", TREE, "topology.compress_edges=true")
-    del plain["topology"]["compress_edges"]
-    assert prepare(plain).identity == prepare(small_for("fedavg", TREE)).identity
-    assert prepare(plain).identity != prepare(identity).identity
-    federation = engine_of(identity).federation
-    assert federation.draw_rounds(0, 0, 1).server_keys is None  # the identity reads no random number
-    psi = ("clients_per_round=null", "reg=simplex", "uplink=qsgd")
-    prepare(small_for("fedmid", TREE, *psi))
-    prepare(small_for("feddualavg", TREE, *psi, "topology.compress_edges=true"))
-    with fails("takes means of edges as they are", "leave topology.compress_edges out"):
-        prepare(small_for("fedmid", TREE, *psi, "topology.compress_edges=true"))
 
 
 def test_edges_are_read_from_a_file(tmp_path):
