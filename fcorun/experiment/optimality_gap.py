@@ -6,7 +6,6 @@ steps, which fit any regularizer, are taken from the end of the run, and the lar
 reported.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import jax
@@ -23,9 +22,7 @@ from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_problem, build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.experiment.requirements import are_convex
-from fcorun.methods import algorithms
-from fcorun.methods.algorithms.algorithm import Algorithm, Method, RunConditions
-from fcorun.methods.algorithms.gossip import GossipAlgorithm
+from fcorun.methods.algorithms.algorithm import Algorithm, Method
 from fcorun.methods.communication.aggregation import WeightedMean
 from fcorun.methods.objectives.least_squares import LeastSquares
 from fcorun.methods.objectives.objective import is_linear_model
@@ -124,11 +121,8 @@ def explain_unassessed_gap(experiment: PreparedExperiment, data: FederatedData) 
     if not _has_optimum(experiment) or settings.reference or settings.gap or data.train.why_not_in_memory:
         return ""
     if experiment.ignores_regularizer:
-        alternatives = suggest_algorithms(experiment, build_schedule(experiment, data))
-        advice = f", `algo={' or '.join(alternatives)}` reaches the minimum" if alternatives else ""
         return word(f"`algo={names['algo']}` {IGNORES_PSI}: its solution does not minimize F + psi with "
-                    f"`reg={names['reg']}`; `reference=true` measures how far it is above the "
-                    f"minimum{advice}")  # fmt: skip
+                    f"`reg={names['reg']}`; `reference=true` measures how far it is above the minimum")  # fmt: skip
     could_be_auto = any("or auto" in marks for marks in field_marks(type(experiment.algo)).values())
     reason = ", for its rates were given" if could_be_auto else ""
     return word(f"how near the optimum it ended is not known{reason}: `reference=true` measures it")
@@ -409,7 +403,7 @@ def _is_smooth(experiment: PreparedExperiment) -> bool:
 def _advise_on_limit_point(
     experiment: PreparedExperiment, data: FederatedData, schedule: Schedule, falling: bool
 ) -> str:
-    """Return a clause on whether the algorithm can reach the optimum, and on algorithms that do."""
+    """Return a clause on whether the algorithm can reach the optimum."""
     topology = experiment.topology
     mean_of_all = not topology.connects_clients  # whether each exchange takes one mean over all clients
     if topology.connects_clients:  # as on a complete graph of equal clients
@@ -433,12 +427,10 @@ def _advise_on_limit_point(
     exact_with_one_step = one_full_step and _trait_holds(experiment, traits.exact_with_one_step)
     if falling or exact_with_one_step or ((exact or algo.is_sublinear) and full_batch):
         return _MORE_ROUNDS
-    alternatives = suggest_algorithms(experiment, schedule)
-    advice = word(f"; `algo={' or '.join(alternatives)}` does") if alternatives else ""
     subject = f"with minibatches {name}" if exact else name
     if not exact and not is_of_fcorun(algo):
-        return f"{_MORE_ROUNDS}, but {name} does not declare that it reaches the optimum (traits.exact){advice}"
-    return f"{subject} does not reach the optimum in any number of rounds{advice}"
+        return f"{_MORE_ROUNDS}, but {name} does not declare that it reaches the optimum (traits.exact)"
+    return f"{subject} does not reach the optimum in any number of rounds"
 
 
 def _trait_holds(experiment: PreparedExperiment, problems: str) -> bool:
@@ -447,29 +439,3 @@ def _trait_holds(experiment: PreparedExperiment, problems: str) -> bool:
     if problems == "composite" and psi_everywhere:
         return True
     return problems != "" and _is_smooth(experiment)
-
-
-def suggest_algorithms(experiment: PreparedExperiment, schedule: Schedule) -> list[str]:
-    """Return the names of other algorithms that say that they reach the optimum of a run like this one."""
-    has_nodes = experiment.topology.has_nodes
-    if experiment.topology.connects_clients and not has_nodes:
-        return []
-    conditions = RunConditions(
-        smooth=_is_smooth(experiment),
-        full_batch=bool(schedule.full_batch_steps),
-        full_participation=schedule.takes_all_clients,
-        psi_applied_by=experiment.reg.applied_by,
-    )
-    for name in dir(algorithms):
-        getattr(algorithms, name)  # imports all algorithms of fcorun; a user's are subclasses once they are imported
-    kinds = [kind for kind in _all_subclasses(Algorithm) if issubclass(kind, GossipAlgorithm) == has_nodes]
-    if experiment.topology.redraws_links:
-        kinds = [kind for kind in kinds if not getattr(kind, "needs_fixed_graph", False)]
-    names = sorted({kind.suggest_for(conditions) for kind in kinds})
-    return [name for name in names if name not in ("", experiment.names["algo"])]
-
-
-def _all_subclasses(cls: type[Algorithm]) -> Iterator[type[Algorithm]]:
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _all_subclasses(subclass)

@@ -2,7 +2,6 @@ from .adap import ADAP as ADAP
 from .algorithm import Algorithm as Algorithm
 from .algorithm import Baseline as Baseline
 from .algorithm import ProblemConstants as ProblemConstants
-from .algorithm import RunConditions as RunConditions
 from .algorithm import Traits as Traits
 from .baselines import Centralized as Centralized
 from .baselines import Local as Local

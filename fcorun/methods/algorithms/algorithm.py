@@ -10,7 +10,7 @@ call the algorithm by its ``title``, or by its name without one.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -23,24 +23,7 @@ from fcorun.methods.algorithms.traits import Traits
 from fcorun.methods.problem.operation_counts import PyTree, tree_bytes
 from fcorun.methods.problem.problem import Problem, Vector
 
-__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "RunConditions", "Traits"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunConditions:
-    """The conditions of a run that determine which algorithms converge to its optimum.
-
-    Attributes:
-        smooth: True if psi = 0.
-        full_batch: True if local steps take all data of a client.
-        full_participation: True if all clients take part in every round.
-        psi_applied_by: the steps that apply psi, the option ``applied_by`` of the regularizer.
-    """
-
-    smooth: bool
-    full_batch: bool
-    full_participation: bool
-    psi_applied_by: Literal["both", "client", "server"]
+__all__ = ["Algorithm", "Baseline", "LocalData", "Method", "ProblemConstants", "PyTree", "Traits"]
 
 
 @dataclass(frozen=True)
@@ -332,15 +315,6 @@ class Algorithm(Method, ABC):
         clients whose rows are generated, these are the states of the evaluated clients.
         """
         return {}
-
-    @classmethod
-    def suggest_for(cls, conditions: RunConditions) -> str:
-        """Return the name in conf/algo if the algorithm converges to the optimum under these conditions, or "".
-
-        Runs of other algorithms that ended above the optimum are advised to try it. By default an algorithm is not
-        suggested, even if it is exact.
-        """
-        return ""
 
     @property
     def works_in_row_span(self) -> bool:

@@ -34,11 +34,6 @@ class FedComposite(Algorithm):
         gradient_steps=True,
     )
 
-    @classmethod
-    def suggest_for(cls, conditions):
-        exact = conditions.full_batch and conditions.full_participation and conditions.psi_applied_by == "both"
-        return "fedcomposite" if exact and not conditions.smooth else ""
-
     def auto(self, constants):
         return {} if isinstance(self.client_lr, float) else {"client_lr": auto_client_lr(constants, self.server_lr)}
 

@@ -22,10 +22,6 @@ class FedDR(ProximalAlgorithm):
 
     traits = replace(EXACT_BY_WHOLE_DATA, partial=True, proximal=True, uploads="increments")
 
-    @classmethod
-    def suggest_for(cls, conditions):
-        return "feddr" if conditions.smooth or conditions.psi_applied_by != "client" else ""
-
     def auto(self, constants):
         return {"step": balanced_prox_step(constants)}
 

@@ -82,10 +82,6 @@ class NIDS(ExactGossipAlgorithm):
     source = "NIDS of @li2019"
     traits = EXACT_GOSSIP
 
-    @classmethod
-    def suggest_for(cls, conditions):
-        return "nids" if conditions.smooth or conditions.psi_applied_by != "server" else ""
-
     def auto(self, constants):
         return {"step": 1 / constants.smoothness}
 

@@ -34,10 +34,6 @@ class Scaffold(Algorithm):
             gradient_steps=self.option == 2,  # the first option takes a second gradient of each batch, at x
         )
 
-    @classmethod
-    def suggest_for(cls, conditions):
-        return "scaffold" if conditions.smooth and conditions.full_batch else ""
-
     def auto(self, constants):
         return {"client_lr": auto_client_lr(constants, self.server_lr) / (3 if constants.partial_participation else 1)}
 
