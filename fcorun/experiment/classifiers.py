@@ -112,14 +112,12 @@ def warn_unbounded_coefficients(
     if separation is None and is_penalized(experiment):
         if not is_all_right or train.x.shape[1] >= len(train.y):
             return ""
-        return (f"perfect separation: {_describe_right_rows(data)}; the size of the coefficients depends on the "
-                f"penalty; {_CHECK_LEAKS}")  # fmt: skip
+        return f"perfect separation: {_ALL_RIGHT}; the size of the coefficients depends on the penalty; {_CHECK_LEAKS}"
     if separation is None:
         if not is_all_right:
             return ""
-        return word(f"perfect separation: {_describe_right_rows(data)}; without a penalty the coefficients may "
-                    "grow with every round: `objective.ridge=0.01` or `reg=l1` makes them finite; "
-                    f"{_CHECK_LEAKS}")  # fmt: skip
+        return word(f"perfect separation: {_ALL_RIGHT}; without a penalty the coefficients may grow with every round: "
+                    f"`objective.ridge=0.01` or `reg=l1` makes them finite; {_CHECK_LEAKS}")  # fmt: skip
     features = unpenalized[separation.features]
     unbounded = [f"'{name}'" for name in _feature_names(data)[features]]
     cure = "a factor above 0 (`reg.factors`)" if is_penalized(experiment) else "`reg=l1`"
@@ -127,9 +125,7 @@ def warn_unbounded_coefficients(
                       f"{objective.unbounded_reason}; the size of such a coefficient tells when the run ended, and has "
                       f"no meaning: `objective.ridge=0.01` or {cure} makes it finite")]  # fmt: skip
     if data.classes:
-        findings = [_ALL_RIGHT] if is_all_right else []
-        findings += _describe_separating_feature(data, features)
-        sentences.insert(0, f"{separation.kind}{': ' if findings else ''}{' and '.join(findings)}")
+        sentences.insert(0, f"{separation.kind}: {_ALL_RIGHT}" if is_all_right else separation.kind)
         sentences.append(_CHECK_LEAKS)
     return "; ".join(sentences)
 
@@ -177,41 +173,6 @@ def is_penalized(experiment: PreparedExperiment) -> bool:
     """Return whether a ridge or a regularizer bounds the coefficients of a run."""
     without_psi = isinstance(experiment.reg, NoRegularizer) or experiment.reg.strength_or_none == 0
     return experiment.objective.ridge > 0 or (experiment.applies_regularizer and not without_psi)
-
-
-def _describe_separating_feature(data: FederatedData, columns: Int[np.ndarray, " k"]) -> list[str]:
-    """Return a clause on the column that alone separates two classes with the fewest tied rows; else none.
-
-    The values of such a feature for one class are nowhere above those for the other, and not all the same. Rows are
-    tied if they have a value of both classes. Rows that are not in memory, or sparse, are not searched.
-    """
-    train = data.train
-    if len(data.classes) != 2 or train.why_not_in_memory or train.why_not_dense or len(np.unique(train.y)) < 2:
-        return []
-    x = train.x
-    is_second = train.y[:, None] == 1
-    first_max, second_max = (x.max(axis=0, where=is_class, initial=-np.inf) for is_class in (~is_second, is_second))
-    first_min, second_min = (x.min(axis=0, where=is_class, initial=np.inf) for is_class in (~is_second, is_second))
-    is_separating = (first_max <= second_min) != (second_max <= first_min)  # a constant is both
-    separating = columns[is_separating[columns]]
-    if not len(separating):
-        return []
-    highest_of_lower = np.minimum(first_max, second_max)[separating]
-    lowest_of_higher = np.maximum(first_min, second_min)[separating]
-    of_separating = x[:, separating]
-    n_tied = ((of_separating == highest_of_lower) & (of_separating == lowest_of_higher)).sum(axis=0)
-    best = n_tied.argmin()
-    name = _feature_names(data)[separating[best]]
-    clause = f"feature '{name}' alone separates '{data.classes[0]}' from '{data.classes[1]}'"
-    if n_tied[best]:
-        clause += f", except for {n_tied[best]} of {len(x)} rows at the one value that both classes share"
-    return [clause]
-
-
-def _describe_right_rows(data: FederatedData) -> str:
-    """Return a clause on training rows that are all classified right, with the feature that alone separates them."""
-    columns = np.arange(data.train.x.shape[1])
-    return " and ".join([_ALL_RIGHT, *_describe_separating_feature(data, columns)])
 
 
 def _feature_names(data: FederatedData) -> np.ndarray:
