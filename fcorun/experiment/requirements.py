@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fcorun.base.cohorts import fixed_cohort_size, read_participation
-from fcorun.base.config import IDENTITY_SECTIONS, Settings, is_of_fcorun
+from fcorun.base.config import Settings, is_of_fcorun
 from fcorun.base.errors import UserError, abbreviate, word
 from fcorun.base.system.machine import current_hosts, format_gib, memory_limit
 from fcorun.data.datasets.dataset import FederatedData
@@ -186,11 +184,9 @@ def check_cohorts(
     least = experiment.algo.least_clients
     if not isinstance(experiment.algo, Baseline):
         participation = read_participation(experiment.settings.clients_per_round)
-        find_row_options = partial(find_options_of_row_privacy, experiment, schedule)
         by_edge = None if experiment.topology.edge_rounds is None else experiment.topology.count_listeners(connect())
         n_at_edge = None if by_edge is None else int(by_edge.min())
-        n_clients, n_rows = data.n_clients, data.train.n_rows
-        experiment.privacy.check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge=n_at_edge)
+        experiment.privacy.check_clients(data.n_clients, data.train.n_rows, participation, names, n_at_edge=n_at_edge)
     if cohort_size < least:
         raise UserError(f"`algo={names['algo']}` with these numbers needs {least} clients in each round, and "
                         f"{cohort_size} take part: raise `clients_per_round`, or choose other numbers "
@@ -202,23 +198,6 @@ def check_cohorts(
         counts = np.array([cohort_size])
     rule.check_counts(counts, names)
     rule.check_liars(counts, experiment.faults.count_liars(data.n_clients) / data.n_clients, names)
-
-
-def find_options_of_row_privacy(experiment: PreparedExperiment, schedule: Schedule) -> str:
-    """Return the options with which privacy would hide rows of this run, and not clients; "" if none do."""
-    privacy = experiment.privacy
-    for options in ({"unit": "row"}, {"unit": "row", "noise_by": "clients"}):
-        if not options.keys() <= {field.name for field in fields(privacy)}:
-            continue
-        changed = replace(experiment, privacy=replace(privacy, **options))
-        plugins = {section: getattr(changed, section) for section in IDENTITY_SECTIONS}
-        try:
-            changed.privacy.check(plugins, changed.names, changed.settings)
-            check_schedule(changed, schedule)
-        except UserError:
-            continue
-        return " ".join(f"privacy.{name}={value}" for name, value in options.items())
-    return ""
 
 
 def check_divided_cohort(plugins: Mapping[str, Any], names: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ gradients of one row, which one of two runs counts as 0. The clients' numbers of
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -299,22 +299,18 @@ class Privacy(PluginBase, ABC):
         n_rows: int,
         participation: float | None,
         names: Mapping[str, str],
-        find_row_options: Callable[[], str] = str,
         n_at_edge: int | None = None,
     ) -> None:
         """Refuse fewer clients than can hide one of them, M in all with N rows together.
 
-        ``find_row_options`` returns the options with which the run could hide rows in their place, "" for none. The
-        smallest edge of a tree has ``n_at_edge`` clients. Raises UserError.
+        The smallest edge of a tree has ``n_at_edge`` clients. Raises UserError.
         """
         if not self.acts or self.hides_rows:
             return
         if n_clients < LEAST_CLIENTS:
-            options = find_row_options()
-            cure = f"give `{options}`, which hides single rows" if options else "leave privacy out"
             raise UserError(f"`privacy={names['privacy']}` hides one client among the others, and "
                             f"`data={names['data']}` has {n_clients}: take data with {LEAST_CLIENTS} clients or more, "
-                            f"or {cure}")  # fmt: skip
+                            "or leave privacy out")  # fmt: skip
         if n_at_edge is not None and n_at_edge < LEAST_CLIENTS and not self.at_clients:
             raise UserError(f"`privacy={names['privacy']}` hides one client among those of its edge, and an edge of "
                             f"`topology={names['topology']}` has {n_at_edge}: take fewer edges, such as "
@@ -504,8 +500,8 @@ class ClippedPrivacy(Privacy):
             raise UserError("`privacy.epsilon` and `privacy.noise` follow from each other: give one of them")
         load_accountant()
 
-    def check_clients(self, n_clients, n_rows, participation, names, find_row_options=str, n_at_edge=None):
-        super().check_clients(n_clients, n_rows, participation, names, find_row_options, n_at_edge=n_at_edge)
+    def check_clients(self, n_clients, n_rows, participation, names, n_at_edge=None):
+        super().check_clients(n_clients, n_rows, participation, names, n_at_edge=n_at_edge)
         count = n_rows if self.hides_rows else n_clients
         if self.delta > 1 / count:
             raise UserError(f"`privacy.delta={self.delta:g}` allows that the data of one of {count} {self.unit}s are "
