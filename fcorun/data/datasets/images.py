@@ -137,26 +137,20 @@ def file_digest(file: Path) -> str:
     return digest.hexdigest()
 
 
-def compute_mask(strategy: str, files: Sequence[Path], like: Any, resample: bool) -> Any:
-    """Compute a mask of these images by one of nilearn's strategies: epi, background, brain.
+def compute_mask(files: Sequence[Path]) -> Any:
+    """Compute a mask of these images by nilearn, of what differs from the background in at least half of them.
 
-    With ``resample`` the mask is on the grid of the image ``like``. Raises UserError where nilearn finds no mask.
+    Raises UserError where nilearn finds no mask.
     """
     from nilearn import masking
 
-    names = [str(file) for file in files]
-    grid = {"target_affine": like.affine, "target_shape": like.shape[:3]} if resample else {}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # callers refuse an empty mask
-            if strategy == "brain":
-                return masking.compute_brain_mask(like)
-            make = masking.compute_multi_epi_mask if strategy == "epi" else masking.compute_multi_background_mask
-            return make(names, **grid)
+            return masking.compute_multi_background_mask([str(file) for file in files])
     except read_errors() as error:
-        raise UserError(f"`data.mask_strategy={strategy}`: nilearn finds no mask in these images "
-                        f"({first_line(error)}); give `data.mask`, an image that is 1 where voxels are to be "
-                        "features") from error  # fmt: skip
+        raise UserError(f"nilearn finds no mask in these images ({first_line(error)}): give `data.mask`, an image that "
+                        "is 1 where voxels are to be features") from error  # fmt: skip
 
 
 def load_image(file: Path) -> Any:
@@ -196,7 +190,8 @@ def check_same_grid(file: Path, image: Any, other: Any, reference_name: str) -> 
     why = f"has {shapes[0]} voxels and {reference_name} {shapes[1]}"
     if shapes[0] == shapes[1]:
         why = f"has another affine than {reference_name}"
-    raise UserError(f"`data.path`: '{file}' {why}: give `data.resample=true`, or resample it to that grid")
+    raise UserError(f"`data.path`: '{file}' {why}: resample it to that grid, such as by "
+                    "nilearn.image.resample_to_img")  # fmt: skip
 
 
 def standardize_within_runs(x: np.ndarray, client: np.ndarray, run: np.ndarray, where: str) -> np.ndarray:

@@ -52,8 +52,6 @@ class Nifti(Dataset):
     run: str | None = None
     categories: list[str] | None = None
     mask: PathOption | None = None
-    mask_strategy: Literal["background", "epi", "brain"] = "background"
-    resample: bool = False
     task: str = "binary"
     validation: float | list[str] | None = None
     standardize: Literal["none", "pooled", "per_client", "per_run"] | None = None
@@ -111,7 +109,7 @@ class Nifti(Dataset):
         unique = list(dict.fromkeys(files))
         volumes = self._volumes(files, unique, columns)
         mask = [] if self.mask is None else [self._mask()]
-        content = (2, file_stats(unique), file_stats(mask), self.mask_strategy, self.resample)
+        content = (3, file_stats(unique), file_stats(mask))
         arrays = load_or_make("nifti", "images", content, lambda: self._read(unique))
         x, grid = arrays["x"][volumes], VoxelGrid(arrays["mask"], arrays["affine"])
         y, client = np.array(columns[self.target]), np.array(columns[self.client])
@@ -231,18 +229,17 @@ class Nifti(Dataset):
     def _read(self, files: list[FilePath]) -> dict[str, np.ndarray]:
         """Read all volumes of these files x voxels, and the grid of the voxels. Raises UserError for unequal grids."""
         headers = [open_image(file) for file in files]
-        if not self.resample:
-            reference, reference_name = headers[0], f"'{files[0].name}'"
-            if self.mask is not None:
-                reference, reference_name = open_image(self._mask()), "the mask"
-            for file, image in zip(files, headers, strict=True):
-                check_same_grid(file, image, reference, reference_name)
+        reference, reference_name = headers[0], f"'{files[0].name}'"
+        if self.mask is not None:
+            reference, reference_name = open_image(self._mask()), "the mask"
+        for file, image in zip(files, headers, strict=True):
+            check_same_grid(file, image, reference, reference_name)
         if self.mask is not None:
             mask = load_image(self._mask())
             if_empty = f"`data.mask={self.mask}` is 0 everywhere"
         else:
-            mask = compute_mask(self.mask_strategy, files, headers[0], self.resample)
-            if_empty = f"`data.mask_strategy={self.mask_strategy}` finds no voxel"
+            mask = compute_mask(files)
+            if_empty = "nilearn finds no voxel of these images"
         values = np.asarray(mask.dataobj)
         if n_gaps := int((~np.isfinite(values)).sum()):
             raise UserError(f"`data.mask={self.mask}` has {n_gaps} voxels that are not finite: make them 0, or another "
@@ -258,8 +255,7 @@ class Nifti(Dataset):
                 voxels.append(extract_voxels(image, mask))
             except read_errors() as error:
                 raise unreadable_error(file, error) from error
-            within = image.dataobj[inside] if image.shape[:3] == inside.shape else image.dataobj
-            gaps.append(int((~np.isfinite(within)).sum()))
+            gaps.append(int((~np.isfinite(image.dataobj[inside])).sum()))
         return {"x": np.concatenate(voxels), "mask": inside, "affine": np.asarray(mask.affine), "gaps": np.array(gaps)}
 
 
