@@ -379,7 +379,7 @@ def _consecutive(positions: "np.ndarray") -> Iterator[tuple[int, int, int]]:
 
 # Digests of files.
 
-_CACHED_DIGEST_BYTES = 2**28  # digests of larger files are cached
+_CACHED_DIGEST_BYTES = 2**24  # digests of larger files are cached
 _SAMPLES = 64
 _SAMPLE_BYTES = 4096
 

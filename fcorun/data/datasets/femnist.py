@@ -3,7 +3,6 @@
 The images are read from TensorFlow Federated's HDF5 files or LEAF's JSON shards.
 """
 
-import hashlib
 import json
 import logging
 import math
@@ -24,7 +23,7 @@ import numpy as np
 from fcorun.base import config
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.system import locks
-from fcorun.base.system.files import cache_dir
+from fcorun.base.system.files import cache_dir, file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import file_stats, load_or_make
 from fcorun.data.rows.rows import Rows, allocate, balance_clients
@@ -39,7 +38,6 @@ PUBLISHERS = {"TFF": "TensorFlow Federated's files", "LEAF": "LEAF's files"}
 RETRIES = 2  # of a download
 CLASSES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)  # in the order of the labels
 PIXELS = 28 * 28
-DIGEST_BYTES, DIGEST_PIECES = 1 << 20, 16  # length and number of the pieces of a file that are digested
 
 LabelledImages = tuple[np.ndarray, np.ndarray]  # pixels (n, 784) uint8, labels (n,) int32
 log = logging.getLogger(__name__)
@@ -119,7 +117,7 @@ class Femnist(Dataset):
         Raises UserError without any.
         """
         train, test = self._files(download=False)
-        return [file_format(train), sorted(map(sample_digest, train)), sorted(map(sample_digest, test))]
+        return [file_format(train), sorted(map(file_digest, train)), sorted(map(file_digest, test))]
 
     def _files(self, download: bool = True) -> tuple[list[Path], list[Path]]:
         """Return the training and the test files. Downloads missing files if ``download``."""
@@ -371,17 +369,3 @@ def _check_labels(labels: np.ndarray, classes: int, where: str) -> np.ndarray:
         raise UserError(f"`data.root`: {where} has a label {bad}; the {classes} classes are 0 to {classes - 1}"
                         + (", or 0 to 61 with `data.only_digits=false`" if classes == 10 else ""))  # fmt: skip
     return labels.astype(np.int32)
-
-
-def sample_digest(file: Path) -> str:
-    """Digest a file's size and sixteen megabytes spread evenly over the file, or all of a smaller file."""
-    size = file.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    starts, length = [0], size
-    if size > DIGEST_BYTES * DIGEST_PIECES:
-        starts, length = np.linspace(0, size - DIGEST_BYTES, DIGEST_PIECES).astype(int), DIGEST_BYTES
-    with file.open("rb") as stream:
-        for start in starts:
-            stream.seek(int(start))
-            digest.update(stream.read(length))
-    return digest.hexdigest()

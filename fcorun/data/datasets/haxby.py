@@ -9,11 +9,11 @@ import numpy as np
 
 from fcorun.base import config
 from fcorun.base.errors import UserError, first_line, suggest_name, word
+from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, Features, FederatedData
 from fcorun.data.datasets.images import (
     RUN_DEPENDENCE,
     extract_voxels,
-    file_digest,
     file_stats,
     load_or_make,
     read_errors,

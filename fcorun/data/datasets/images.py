@@ -1,4 +1,4 @@
-"""Scans as rows of voxels by nilearn, the positions of these voxels, a cache of arrays, and digests of files."""
+"""Scans as rows of voxels by nilearn, the positions of these voxels, and a cache of arrays."""
 
 import hashlib
 import warnings
@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float, Int
 
 from fcorun.base.errors import UserError, first_line
 from fcorun.base.records.formats import READ_ERRORS, npz_bytes, read_npz
-from fcorun.base.system import files
 from fcorun.base.system.files import cache_dir, write_atomically
 
 # a warning for splits of a client's images that were standardized together
@@ -23,7 +22,6 @@ RUN_DEPENDENCE = (
     "every volume was standardized over all volumes of its run, held-out ones too, and follows its neighbours in time: "
     "`by=clients` keeps runs whole"
 )
-DIGEST_BYTES = 1 << 20  # bytes digested at either end of a .gz
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,23 +116,6 @@ def load_or_make(
 def file_stats(files: Sequence[Path]) -> list[tuple[str, int, int]]:
     """Return paths, sizes and times of files, which change when the files do."""
     return [(str(f.resolve()), f.stat().st_size, f.stat().st_mtime_ns) for f in files]
-
-
-def file_digest(file: Path) -> str:
-    """Digest a file; of a .gz, its size, first and last megabyte.
-
-    A .gz ends in a checksum of its content. In a .gz of several members, which is rare, this is a checksum of the last
-    member, and a change in the middle of a large file may keep the digest.
-    """
-    if file.suffix.lower() != ".gz":
-        return files.file_digest(file)
-    size = file.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with file.open("rb") as data:
-        digest.update(data.read(DIGEST_BYTES))
-        data.seek(max(0, size - DIGEST_BYTES))
-        digest.update(data.read(DIGEST_BYTES))
-    return digest.hexdigest()
 
 
 def compute_mask(files: Sequence[Path]) -> Any:

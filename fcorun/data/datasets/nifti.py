@@ -10,6 +10,7 @@ import numpy as np
 
 from fcorun.base.config import Index, PathOption, SplitSeed
 from fcorun.base.errors import UserError, abbreviate, suggest_name, word
+from fcorun.base.system.files import file_digest
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.images import (
     RUN_DEPENDENCE,
@@ -17,7 +18,6 @@ from fcorun.data.datasets.images import (
     check_same_grid,
     compute_mask,
     extract_voxels,
-    file_digest,
     file_stats,
     load_image,
     load_or_make,

@@ -233,22 +233,6 @@ def test_the_fingerprint_is_of_the_content(tmp_path):
     assert (leaf.sources()[0], one.sources()[0]) == ("LEAF", "TFF")
 
 
-def test_large_files_are_sampled_from_end_to_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(femnist, "DIGEST_BYTES", 10)
-    file = tmp_path / "large"
-    content = bytearray(b"x" * 1000)
-    digests = []
-    for place in (None, 0, 999, 500):
-        changed = content.copy()
-        if place is not None:
-            changed[place : place + 1] = b"y"
-        file.write_bytes(changed)
-        digests.append(femnist.sample_digest(file))
-    assert len(set(digests[:3])) == 3
-    file.write_bytes(content + b"x")
-    assert femnist.sample_digest(file) not in digests
-
-
 # ---------------------------------------------------------------- what users get wrong
 
 
