@@ -46,8 +46,8 @@ BOUNDS = {"evaluate": BOUND, "derivatives": BOUND}
 class NumberSite:
     """A site whose answer is its numbers times the server's factor, and a count."""
 
-    def __init__(self, values, keys: Any = "pinned"):
-        self.plan, self.policy = SimpleNamespace(secure=BOUNDS), Policy(keys=keys)
+    def __init__(self, values):
+        self.plan, self.policy = SimpleNamespace(secure=BOUNDS), Policy()
         self.batch = SimpleNamespace(share=1.0)
         self.values = values
 
@@ -66,9 +66,9 @@ class NumberSite:
         self.values = arrays.get("values", self.values)
 
 
-def number_sites(n_sites=3, length=5, **options) -> dict[str, Any]:
+def number_sites(n_sites=3, length=5) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    sites: Any = {f"s{k}": NumberSite(rng.normal(size=length), **options) for k in range(n_sites)}
+    sites: Any = {f"s{k}": NumberSite(rng.normal(size=length)) for k in range(n_sites)}
     return mask_sites(sites)
 
 
@@ -180,15 +180,11 @@ def test_changed_keys_are_refused():
         connections.ask("keys")
 
 
-def test_owners_enter_the_fingerprints_of_all_others_or_trust_the_server():
+def test_owners_enter_the_fingerprints_of_all_others():
     sites = number_sites()
     sites["s0"].fingerprints = {}
-    with fails("site 's0'", "no fingerprint of site 's1'", "policy.keys=any"):
+    with fails("site 's0'", "no fingerprint of site 's1'"):
         connect(sites)
-    sites = number_sites(3, keys="any")
-    for site in sites.values():
-        site.fingerprints = {}
-    connect(sites)
     sites = number_sites(4)
     del sites["s3"]
     with fails("leaves out site 's3'"):

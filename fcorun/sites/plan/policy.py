@@ -40,8 +40,6 @@ class Policy:
         columns: the columns of the file that may be used, by their names in the file; None: all.
         max_rounds: the largest number of rounds of a plan, those of all runs of a selection together.
         max_runs: the largest number of runs of a plan that the site begins. fcorun's own server begins one.
-        keys: whose keys hide the numbers of this site in a secure sum: those alone whose fingerprints the owner has
-            entered ("pinned"), or "any" that the server sends.
         log_contents: whether the log of what was sent has the contents, too.
         ledger: the folder of the ledger of all plans that this owner's sites have answered; None: a folder of the user.
         row_id: the column of the file that names a row or a patient, by which the ledger knows rows of other versions
@@ -55,7 +53,6 @@ class Policy:
     columns: list[str] | None = None
     max_rounds: Count = 10_000
     max_runs: Count = 1
-    keys: Literal["pinned", "any"] = "pinned"
     log_contents: bool = False
     ledger: str | None = None
     row_id: str | None = None

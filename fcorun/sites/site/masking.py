@@ -250,20 +250,18 @@ class MaskedSite:
         if not FEWEST_SITES <= len(sites) <= MOST_SITES:
             raise UserError(f"the server asks {len(sites)} sites, and secure sums need {FEWEST_SITES} to {MOST_SITES}: "
                             "of fewer, the sum tells a site the numbers of the other")  # fmt: skip
-        if self.site.policy.keys == "pinned":
-            keys = {name: entry[_KEY] for name, entry in sites.items() if entry != public_values}
-            for name in sorted(keys.keys() - self.fingerprints.keys()):
-                raise UserError(f"the owner of this site has entered no fingerprint of site '{name}': fcorun site "
-                                f"accept ... fingerprints={{{name}: ...}}, or policy.keys=any trusts the server"
-                                )  # fmt: skip
-            for name in sorted(self.fingerprints.keys() - keys.keys()):
-                raise UserError(f"the server leaves out site '{name}', whose fingerprint the owner of this site has "
-                                "entered: all sites take part in secure sums")  # fmt: skip
-            for name, key in keys.items():
-                if fingerprint_of(key) != self.fingerprints[name]:
-                    raise UserError(f"the key of site '{name}' has the fingerprint {fingerprint_of(key)}, and the "
-                                    f"owner of this site has entered {self.fingerprints[name]}: compare them with the "
-                                    f"owner of '{name}'")  # fmt: skip
+        keys = {name: entry[_KEY] for name, entry in sites.items() if entry != public_values}
+        for name in sorted(keys.keys() - self.fingerprints.keys()):
+            raise UserError(f"the owner of this site has entered no fingerprint of site '{name}': fcorun site "
+                            f"accept ... fingerprints={{{name}: ...}}")  # fmt: skip
+        for name in sorted(self.fingerprints.keys() - keys.keys()):
+            raise UserError(f"the server leaves out site '{name}', whose fingerprint the owner of this site has "
+                            "entered: all sites take part in secure sums")  # fmt: skip
+        for name, key in keys.items():
+            if fingerprint_of(key) != self.fingerprints[name]:
+                raise UserError(f"the key of site '{name}' has the fingerprint {fingerprint_of(key)}, and the "
+                                f"owner of this site has entered {self.fingerprints[name]}: compare them with the "
+                                f"owner of '{name}'")  # fmt: skip
         self._sites = sites
         return Message(Keys.name)
 

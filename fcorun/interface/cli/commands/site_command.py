@@ -140,7 +140,7 @@ def _accept(plan: Any, arguments: Any, console: Terminal) -> int:
         console.print(f"{arguments.kit} takes jobs that run plans, and no code: start the site anew")
     if plan.secure is not None:
         console.print(f"fingerprint of this site's key: {site_fingerprint(folder)}")
-        if not others and policy.keys == "pinned":
+        if not others:
             console.print("tell it to the owners of the other sites, and enter theirs: the same command with "
                           "'fingerprints={SITE: FINGERPRINT, ...}'")  # fmt: skip
     return 0
