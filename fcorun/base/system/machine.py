@@ -4,9 +4,7 @@ JAX, NumPy and psutil are imported in the functions that use them, so that data 
 help is printed at once.
 """
 
-import atexit
 import contextlib
-import gc
 import math
 import os
 import platform
@@ -298,15 +296,6 @@ def use_cores_as_devices(at_least: int = 1) -> None:
 
     with contextlib.suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", max(available_cores(), at_least))
-
-
-def collect_garbage_rarely() -> None:
-    """Have Python look for garbage rarely, and not at all when this process ends.
-
-    Imports and traced programs are many objects that stay: looking at them again and again takes seconds.
-    """
-    gc.set_threshold(500_000)
-    atexit.register(gc.freeze)
 
 
 def set_up_jax(devices: int = 1) -> None:

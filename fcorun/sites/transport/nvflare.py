@@ -25,7 +25,6 @@ from nvflare.collab.api.exceptions import RunAborted
 from fcorun.base.errors import UserError, describe_error, escape_controls
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.system.files import write_atomically
-from fcorun.base.system.machine import collect_garbage_rarely
 from fcorun.sites.transport.connections import AnsweringSite, Connections, JournaledConnections, Request
 from fcorun.sites.transport.delivery import AuditLog, answer_bytes, check_site_names, digest_of, poll, read_answer
 from fcorun.sites.transport.kits import user_of_kit
@@ -71,11 +70,6 @@ class CollabSite:
     def open_log(self, name: str, root: Path) -> AuditLog | None:
         """Return the log of everything that the site sends, also before the site can be opened; None: no log."""
         return None
-
-    @collab.init
-    def begin(self) -> None:
-        """Prepare this process for the requests of the server."""
-        collect_garbage_rarely()
 
     @collab.publish
     def answer(self, request: bytes | np.ndarray) -> bytes | np.ndarray:
@@ -137,7 +131,6 @@ class CollabServer:
     @collab.main
     def execute(self) -> None:
         """Compute the run, and leave its result or the sentence of its failure in the folder of the job."""
-        collect_garbage_rarely()
         _silence_log_of_calls()
         if not _RUN_NAME.fullmatch(self.run):
             raise UserError(f"'{self.run}' cannot name a run: take letters, digits, '.', '-' and '_'")
