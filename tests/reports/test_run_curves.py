@@ -153,5 +153,7 @@ def test_a_baseline_of_two_evaluations_has_no_curve():
     row = {"seconds": 0.0, "bytes_up": 0.0, "grad_evals": 0, "prox_evals": 0, "objective": 1.0}
     rows = [row | {"round": iteration} for iteration in (0, 6, 13)]
     assert run_curves.PICTURE.render(RunView([rows[0], rows[2]], "a", 1e-4)) == {}
+    (line,) = run_curves.draw(RunView([rows[0], rows[2]], "a", 1e-4)).axes[0].lines  # by Record.plot
+    assert (line.get_linestyle(), line.get_marker()) == ("None", ".")
     of_rounds = [rows[0], rows[2] | {"grad_evals": 9}]
     assert all(run_curves.PICTURE.render(RunView(table, "a", 1e-4)) for table in (rows, of_rounds))

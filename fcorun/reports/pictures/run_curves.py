@@ -64,9 +64,12 @@ def draw(view: RunView) -> Any:
     for ax, (y_label, labels) in zip(axes, panels, strict=True):
         for i, (name, label) in enumerate(labels.items()):
             values = [row[name] for row in rows]
-            has_one_value = sum(map(math.isfinite, values)) == 1  # which no line shows
-            marker = "." if has_one_value else ""
-            ax.plot(xs, values, **layout.curve_style(i).line_kwargs, marker=marker, label=label)
+            style = layout.curve_style(i).line_kwargs
+            if sum(map(math.isfinite, values)) == 1:  # which no line shows
+                style["marker"] = "."
+            if has_only_ends(rows):
+                style |= {"marker": ".", "linestyle": "none"}
+            ax.plot(xs, values, **style, label=label)
         log_values = [row[name] for row in rows for name in labels if metrics[name].log]
         layout.set_y_scale(ax, log_values, bounded=any(metrics[name].bounded for name in labels))
         layout.end_lines_at_rounding(ax)
