@@ -1,4 +1,4 @@
-"""What is sent of a record, to others or to a tracker: all but what tells of single patients, and numbers of few rows.
+"""The part of a record that others and trackers get: not what tells of single patients, nor numbers of few rows.
 
 If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
 is what those few have. If all rows of a set that is held out are few, no number on them is sent. A picture

@@ -35,7 +35,7 @@ TOLD = {
     "warnings, which may name rows and columns": "warnings run.log",
     "the fingerprint of the data": "data.fingerprint",
     "names, numbers and weights of clients": "data.clients data.client_names",
-    "numbers of rows and of classes": "data.examples data.validation_examples data.classes",
+    "numbers of rows and of classes": "data.examples data.validation_examples data.few_rows data.classes",
     "bytes and times": "seconds bytes_up bytes_down grad_evals prox_evals",
 }
 UNSEEN = {"the model that start names", "the rounding of the noise", "models of single clients"}
