@@ -80,7 +80,7 @@ def test_curves_of_odd_values(values):
     table = [{"round": i, "bytes_up": 1, "objective": v, "train_loss": v, "rank": v} for i, v in enumerate(values)]
     figure = drawn(table, "$a_b$")
     alone = sum(map(np.isfinite, values)) == 1
-    assert figure.axes[0].lines[0].get_marker() == ("." if alone else "")  # a single value is a dot
+    assert figure.axes[0].lines[0].get_marker() == ("." if alone else "None")  # a single value is a dot
 
 
 @pytest.mark.slow
