@@ -304,7 +304,7 @@ def run_points(
     from fcorun.base.records.record import Record
     from fcorun.base.system.machine import read_hosts, require_single_host, set_up_jax
     from fcorun.interface.cli.console import SweepConsole
-    from fcorun.reports.page.write import write_report
+    from fcorun.reports.page.write import update_report
     from fcorun.runs.executors.executor import check_launcher
     from fcorun.runs.sweep import SweepOptions, run_sweep, tail_value
     from fcorun.studies.selection.replicate_strengths import choose_strength
@@ -341,8 +341,9 @@ def run_points(
             choose_strength=choose_strength,
         )
         is_at_end = options.wait and not (without_report or options.dry_run)
-        if code != 2 and is_at_end and config.get("report") is not False:
-            for line in write_report(folder, [Record(point.folder) for point in points]):
+        if code != 2 and is_at_end:
+            records = [Record(point.folder) for point in points]
+            for line in update_report(folder, records, is_wanted=config.get("report") is not False):
                 console.show_if_verbose(line)
     return code, [] if without_report else [tail_value(point, options) for point in points]
 

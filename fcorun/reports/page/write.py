@@ -40,3 +40,16 @@ def write_report(folder: Path, records: Iterable[Record] = ()) -> list[str]:
     except (UserError, OSError) as error:
         return [f"{REPORT_FILE} was not written: {error}"]
     return [f"{REPORT_FILE} in {folder}/"]
+
+
+def update_report(folder: Path, records: Iterable[Record] = (), *, is_wanted: bool) -> list[str]:
+    """Write the report page of new results if it is wanted, else remove that of earlier ones, which would stay beside
+    them; return the sentences to print about it.
+    """
+    if is_wanted:
+        return write_report(folder, records)
+    page = folder / REPORT_FILE
+    if not page.is_file():
+        return []
+    page.unlink()
+    return [f"{REPORT_FILE} of earlier results is removed: fcorun report {folder} makes it anew"]

@@ -73,7 +73,8 @@ def make_figure(
     overrides: Sequence[str] = (),
     config_dir: str | Path | None = None,
 ) -> FigureResult:
-    """Run what a figure lacks, draw it into FOLDER/NAME, and check what is claimed of it, as ``fcorun figure`` does.
+    """Run what a figure lacks, draw it into FOLDER/NAME, and check what is claimed of it, as ``fcorun figure`` does:
+    its folder gets the same files, and FOLDER the same table of the claims of all figures.
 
     Args:
         name: a file of the folder experiment, as ``fcorun figure`` lists them.
@@ -88,8 +89,10 @@ def make_figure(
     check_folder(folder)
     with use_config_dir(config_dir) if config_dir is not None else nullcontext():
         find_figure(name)
+        CLAIMS.read(Path(folder))  # raises the error of another file before anything is run
         set_up_jax()
-        return reproduce(name, Path(folder), run_sweep_command, fast, overrides)
+        figure, _ = _make_figure(name, Path(folder), fast, overrides)
+        return figure
 
 
 def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Sequence[str]) -> int:
@@ -97,32 +100,36 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
 
     A claim that does not hold is a result, no failure.
     """
-    import pandas as pd
-
     out = Terminal()
     code = 0
     for name in names:
         start = time.perf_counter()
         try:
-            figure = reproduce(name, folder, run_sweep_command, fast, overrides)
+            figure, sentences = _make_figure(name, folder, fast, overrides)
         except UserError as error:
             out.print(f"{name}: not made: {error}")
             if not isinstance(error, DryRun):
                 code = 1
             continue
-        earlier = pd.DataFrame(CLAIMS.read(folder)).to_dict("records")
-        others = [row for row in earlier if row["figure"] != figure.folder.name]
-        claims = sorted([*others, *figure.rows], key=lambda row: row["figure"])
-        if claims or (folder / CLAIMS.name).exists():
-            write_atomically(folder / CLAIMS.name, frame_csv(pd.DataFrame(claims, columns=list(COLUMNS))))
         if not figure.complete:
             code = 1
         _print_claims(figure.rows, out)
-        out.print_lines(figure.warnings)
-        if figure.wants_page:
-            out.print_lines(html_report.write_report(figure.folder, figure.records))
+        out.print_lines([*figure.warnings, *sentences])
         out.print(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n")
     return code
+
+
+def _make_figure(name: str, folder: Path, fast: bool, overrides: Sequence[str]) -> tuple[FigureResult, list[str]]:
+    """Make a figure, its rows in the table of the claims of all figures, and its page; return sentences on the page."""
+    import pandas as pd
+
+    figure = reproduce(name, folder, run_sweep_command, fast, overrides)
+    earlier = pd.DataFrame(CLAIMS.read(folder)).to_dict("records")
+    others = [row for row in earlier if row["figure"] != figure.folder.name]
+    claims = sorted([*others, *figure.rows], key=lambda row: row["figure"])
+    if claims or (folder / CLAIMS.name).exists():
+        write_atomically(folder / CLAIMS.name, frame_csv(pd.DataFrame(claims, columns=list(COLUMNS))))
+    return figure, html_report.update_report(figure.folder, figure.records, is_wanted=figure.wants_page)
 
 
 def _print_claims(claims: list[dict], out: Terminal) -> None:
