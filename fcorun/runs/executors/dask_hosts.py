@@ -32,7 +32,7 @@ _LOST_HOSTS = 10  # after which the command ends
 _POLL_SECONDS = 0.2
 _SECONDS_TO_SAVE = 30.0  # that the leader has to end by itself, once another host is lost
 _SECONDS_TO_CLOSE = 30.0  # that followers have to end, once the leader has
-_SECONDS_TO_NOTICE = 5.0  # in which the end of the host that made another one end becomes known
+_SECONDS_TO_NOTICE = 30.0  # in which the end of the host that made another one end becomes known
 
 
 def run_on_hosts(
