@@ -32,7 +32,6 @@ distributed: Any = pytest.importorskip("distributed")
 
 DOUBLE = (*SMALL, "precision=float64", "eval_every=2")
 LONG = (*DOUBLE, "algo=scaffold", "rounds=400", "checkpoint_every=0", "hydra.run.dir=run")
-COUNTS = pytest.mark.parametrize("count", [2, 3])
 
 
 def check_sweep(count: int, runs: int) -> None:
@@ -86,8 +85,7 @@ if is_odd("host"):
 
 
 @pytest.mark.slow
-@COUNTS
-def test_the_leader_alone_decides_what_hosts_would_decide_differently(count):
+def test_the_leader_alone_decides_what_hosts_would_decide_differently():
     dice = np.random.default_rng(0)
     x = dice.standard_normal((800, 80))
     Path("rows").mkdir()
@@ -96,11 +94,11 @@ def test_the_leader_alone_decides_what_hosts_would_decide_differently(count):
     table = ("data=table", f"data.path={Path('rows').absolute()}", "data.standardize=none", "clients_per_round=6")
     grid = ("algo=feddualavg", "algo.client_lr=0.01,0.02,1e30", "seed=0,1", "reg.strength=0.01", "batch_size=10")
     rounds = ("rounds=20", "eval_every=2", "stop={train_loss:1.2}", "precision=float64", "report=false")
-    run_on_hosts("-m", *table, *grid, *rounds, "hydra.sweep.dir=s", count=count, code=DIFFERENT)
-    check_sweep(count, 6)
+    run_on_hosts("-m", *table, *grid, *rounds, "hydra.sweep.dir=s", count=3, code=DIFFERENT)
+    check_sweep(3, 6)
     assert Path("site/split").exists()
     notes = [path.read_text() for path in Path("site").glob("*.notes")]
-    assert notes == notes[:1] * count
+    assert notes == notes[:1] * 3
     assert "stays_on_disk True" in notes[0]
     assert "chunked (3,)" in notes[0]
 
@@ -122,9 +120,8 @@ RunFolder.save_checkpoint = save_twice
 
 
 @pytest.mark.slow
-@COUNTS
-def test_a_failed_write_of_the_leader_ends_all(count):
-    code, _, errors = wait_for_end(start_on_hosts(*LONG, count=count, code=FULL_DISK))
+def test_a_failed_write_of_the_leader_ends_all():
+    code, _, errors = wait_for_end(start_on_hosts(*LONG, count=3, code=FULL_DISK))
     assert code == 1
     assert errors.startswith("fcorun: run/.checkpoint.npz cannot be written (No space left on device)")
     assert Record(Path("run")).status["status"] == "failed"
@@ -153,9 +150,8 @@ several_hosts._STOP_TIMEOUT = 1
 
 
 @pytest.mark.slow
-@COUNTS
-def test_a_follower_that_fails_alone_ends_all(count):
-    code, _, errors = wait_for_end(start_on_hosts(*LONG, count=count, code=NO_MEMORY))
+def test_a_follower_that_fails_alone_ends_all():
+    code, _, errors = wait_for_end(start_on_hosts(*LONG, count=3, code=NO_MEMORY))
     assert code == 1
     assert re.match(r"fcorun: failed: host [12] \(.*\) failed: MemoryError: too large for this host", errors)
     assert errors.endswith("; the same command resumes\n")
@@ -191,10 +187,9 @@ def test_hosts_have_the_users_own_files_and_classes():
 
 
 @pytest.mark.slow
-@COUNTS
-def test_an_interruption_ends_all_and_the_same_command_goes_on(count):
-    command = start_on_hosts(*LONG, count=count)
-    hosts = wait_for_computing_hosts("run", command, count)
+def test_an_interruption_ends_all():
+    command = start_on_hosts(*LONG, "rounds=100000", count=3)  # which no machine ends before
+    hosts = wait_for_computing_hosts("run", command, 3)
     command.send_signal(signal.SIGTERM)
     code, _, errors = wait_for_end(command)
     assert code == 130
@@ -205,7 +200,7 @@ def test_an_interruption_ends_all_and_the_same_command_goes_on(count):
 
 
 @pytest.mark.slow
-@COUNTS
+@pytest.mark.parametrize("count", [2, 3])
 def test_hosts_that_are_killed_are_named_and_the_run_goes_on(count):
     """A process that computes, and a worker with its process; of the leader, and of others."""
     dice = random.Random(count)
