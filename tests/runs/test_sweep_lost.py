@@ -18,6 +18,7 @@ from warm_processes import start_command
 from fcorun import UserError, compose, load_records
 from fcorun.base.records.record import LOCK_FILE
 from fcorun.base.system import locks
+from fcorun.base.system.files import find_paths
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli import console
 from fcorun.runs.executors.executor import list_results
@@ -153,7 +154,7 @@ LONG = ("algo=feddualavg,fedmid", *RATES, "rounds=160", "checkpoint_every=0.02",
 
 
 def has_checkpoint_since(begun: float) -> bool:
-    for path in Path("s").rglob(".checkpoint.npz"):
+    for path in find_paths(Path("s"), ".checkpoint.npz"):
         with suppress(FileNotFoundError):  # of a run that has just ended
             if path.stat().st_mtime > begun:
                 return True

@@ -21,7 +21,7 @@ from fcorun.base.plugin_code import PluginCode
 from fcorun.base.records import contents, formats, tables
 from fcorun.base.records.archive_sums import check_sums
 from fcorun.base.system import locks
-from fcorun.base.system.files import append_line, remove_path, write_atomically
+from fcorun.base.system.files import append_line, find_paths, remove_path, write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -370,7 +370,7 @@ def load_records(*roots: str | Path) -> list[Record]:
     for root in roots:
         check_type(root, (str, os.PathLike), "a folder", "give each folder as a path of its own")
         check_folder(Path(root))
-    folders = {path.parent for root in roots for path in Path(root).rglob("status.json")}
+    folders = {path.parent for root in roots for path in find_paths(Path(root), "status.json")}
     return [Record(folder) for folder in sorted(folders)]
 
 

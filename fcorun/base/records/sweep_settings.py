@@ -10,7 +10,7 @@ from fcorun.base.config import build
 from fcorun.base.errors import UserError
 from fcorun.base.picture_style import PictureWidth
 from fcorun.base.records import formats
-from fcorun.base.system.files import write_atomically
+from fcorun.base.system.files import find_paths, write_atomically
 
 SETTINGS_FILE = ".sweep"  # a folder with this file is a sweep's, and so are its results.csv and pictures
 REPORT_KEYS = ("metric", "tail_rounds", "x", "style", "width")  # the root keys that say how a sweep is shown
@@ -68,7 +68,7 @@ def load_settings(*folders: str | Path) -> SweepSettings:
     all_settings = []
     conditions: dict[str, None] = {}
     for folder in map(Path, folders):
-        for sweep in (folder.parent, *(path.parent for path in folder.rglob(SETTINGS_FILE))):
+        for sweep in (folder.parent, *(path.parent for path in find_paths(folder, SETTINGS_FILE))):
             conditions |= dict.fromkeys(read_own_settings(sweep).conditions)
         place = next((path for path in (folder, folder / "runs") if (path / SETTINGS_FILE).exists()), None)
         if place is None:

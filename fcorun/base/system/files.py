@@ -320,6 +320,12 @@ def replace_file(temporary: Path, path: Path) -> None:
     os.replace(temporary, path)
 
 
+def find_paths(folder: Path, name: str) -> list[Path]:
+    """Return the sorted paths of this name in and under a folder; other processes may remove folders meanwhile."""
+    parents = [Path(parent) for parent, folders, files in os.walk(folder) if name in folders or name in files]
+    return sorted(parent / name for parent in parents)
+
+
 def remove_path(path: Path) -> None:
     """Remove a file, or a folder with its content. A path that does not exist is ignored."""
     if path.is_dir() and not path.is_symlink():

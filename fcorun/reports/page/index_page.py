@@ -12,6 +12,7 @@ from fcorun.base.records.contents import PERMUTATION, SELECTION, STABILITY
 from fcorun.base.records.formats import read_json
 from fcorun.base.records.record import Record, load_records, split_damaged
 from fcorun.base.records.sweep_settings import load_settings
+from fcorun.base.system.files import find_paths
 from fcorun.reports.build_table import build_table
 from fcorun.reports.page import elements
 from fcorun.reports.page.build_page import render_page
@@ -46,7 +47,7 @@ def _name_inputs(folder: Path, records: list[Record]) -> tuple[str, str]:
         frame = build_table(records).frame
         data, methods = frame["data"].astype(str), frame["algo"].astype(str)
     else:
-        paths = [path for file in _STUDY_FILES for path in sorted(folder.rglob(file.name))]
+        paths = [path for file in _STUDY_FILES for path in find_paths(folder, file.name)]
         labels = " ".join(str(read_json(path).get("label")) for path in paths)
         data, methods = re.findall(r"\bdata=(\S+)", labels), re.findall(r"\balgo=(\S+)", labels)
     return ", ".join(dict.fromkeys(data)), ", ".join(dict.fromkeys(methods))

@@ -9,6 +9,7 @@ from fcorun.base.records.archive_sums import check_sums
 from fcorun.base.records.contents import FIGURE, PERMUTATION, SELECTION, STABILITY
 from fcorun.base.records.record import PERMUTATION_FILE, SELECTION_FILE, STABILITY_FILE
 from fcorun.base.records.tables import CLAIMS, FIGURE_TABLE, NESTED, SELECTION_CURVE, STABILITY_FEATURES
+from fcorun.base.system.files import find_paths
 from fcorun.reports.page import elements
 from fcorun.reports.page.elements import csv_table, parse_float, read_table
 from fcorun.reports.page.models import curve_pictures
@@ -22,7 +23,7 @@ _THRESHOLDS = "The thresholds of claims are fcorun's own choice, unless the text
 
 def find_studies(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of studies in and under ``folders``, without a folder that only collects figures."""
-    studies = {path.parent for folder in folders for name in STUDY_FILES for path in folder.rglob(name)}
+    studies = {path.parent for folder in folders for name in STUDY_FILES for path in find_paths(folder, name)}
     return sorted(folder for folder in studies if is_figure(folder) or not (folder / CLAIMS_CSV).exists())
 
 

@@ -20,6 +20,7 @@ from fcorun.base.system import locks
 from fcorun.base.system.files import (
     check_interrupted,
     defer_interruption,
+    find_paths,
     interruptible,
     set_interrupted,
     write_atomically,
@@ -247,7 +248,7 @@ def list_pending_jobs(folder: Path) -> list[PendingJob]:
     A local job whose process has ended, or is on another machine, is none.
     """
     jobs = []
-    for logs in folder.rglob(_LOG_FOLDER):
+    for logs in find_paths(folder, _LOG_FOLDER):
         runs_of_jobs = {path: _read_pending_runs(path) for path in logs.glob(f"*{_RUNS_ENDING}")}
         pending = {path: runs for path, runs in runs_of_jobs.items() if runs}
         queue = _list_queue({path.stat().st_uid for path in pending}) if pending else None

@@ -259,6 +259,23 @@ def test_a_record_whose_lock_is_held_is_running():
     assert Record(Path("here")).status["status"] == "done"
 
 
+def test_a_folder_that_another_process_removes_while_records_are_looked_for_is_none(monkeypatch):
+    """Such as the claim of a process on a file system without locks."""
+    Path("s").mkdir()
+    killed = running("s/a")
+    (killed.folder / ".lock.claim").mkdir()
+    scandir = os.scandir
+
+    def remove_claim_and_scan(path):
+        if Path(path).name == ".lock.claim":
+            Path(path).rmdir()
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", remove_claim_and_scan)
+    assert [record.folder for record in load_records("s")] == [killed.folder]
+    assert not (killed.folder / ".lock.claim").exists()
+
+
 @pytest.mark.slow
 def test_an_inspection_does_not_lock_a_folder_for_long(monkeypatch):
     """A look holds the lock for a moment: who claims the folder then waits for that."""
