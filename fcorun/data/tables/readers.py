@@ -17,6 +17,7 @@ import psutil
 
 from fcorun.base.config import AUTO
 from fcorun.base.errors import UserError, abbreviate, first_line, word
+from fcorun.base.system.files import file_digest
 from fcorun.base.system.machine import format_gib
 from fcorun.data.rows.features import to_table
 from fcorun.data.tables.array_files import (
@@ -365,6 +366,11 @@ def read_named_columns(
     return replace(table, frame=frame.drop(columns=unnamed))
 
 
+def digest_option_file(path: str, option: str) -> str:
+    """Return the beginning of the digest of a CSV file that an option names. Raises UserError if there is none."""
+    return file_digest(find_file(path, f"{option}=", (".csv",)))[:16]
+
+
 def read_option_file(path: str, option: str, columns: Sequence[str], content: str) -> list[dict[str, str]]:
     """Return the rows of a CSV file that an option names: the texts of their cells by column, "" for none.
 
@@ -372,7 +378,7 @@ def read_option_file(path: str, option: str, columns: Sequence[str], content: st
     ``columns``, which asks for the ``content`` in words.
     """
     where = f"`{option}={path}`"
-    frame = read_named_columns(find_file(path, f"{option}="), ".csv", None, columns, where=where).frame
+    frame = read_named_columns(find_file(path, f"{option}=", (".csv",)), ".csv", None, columns, where=where).frame
     for column in columns:
         if column not in frame:
             raise UserError(f"{where} has no column '{column}': give {content}")

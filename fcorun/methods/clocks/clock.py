@@ -12,8 +12,7 @@ from numpy import ndarray
 
 from fcorun.base.config import Index, NonNegative, PathOption, PluginBase, Positive
 from fcorun.base.errors import UserError
-from fcorun.base.system.files import file_digest
-from fcorun.data.tables.readers import find_file, read_option_file
+from fcorun.data.tables.readers import digest_option_file, read_option_file
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class TraceClock(Clock):
         return ClientSpeeds(gradients, sent, latency, self.variation)
 
     def sources(self):
-        return file_digest(find_file(self.path, "clock.path="))[:16]
+        return digest_option_file(self.path, "clock.path")
 
     def _read_rows(self) -> dict[str, tuple[float, ...]]:
         """Return the numbers of each client, by name. Raises UserError."""

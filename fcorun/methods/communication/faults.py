@@ -12,8 +12,7 @@ import numpy as np
 from fcorun.base.cohorts import read_participation
 from fcorun.base.config import Fraction, Index, PathOption, PluginBase, Settings
 from fcorun.base.errors import UserError, suggest_name
-from fcorun.base.system.files import file_digest
-from fcorun.data.tables.readers import find_file, read_option_file
+from fcorun.data.tables.readers import digest_option_file, read_option_file
 from fcorun.data.tasks import Task
 from fcorun.methods.algorithms.algorithm import Algorithm, PyTree
 from fcorun.methods.clocks.clock import NoClock
@@ -305,7 +304,7 @@ class Dropout(Faults):
         return np.array(list(absences), np.int64).reshape(-1, 2)
 
     def sources(self):
-        return None if self.trace is None else file_digest(find_file(self.trace, "faults.trace="))[:16]
+        return None if self.trace is None else digest_option_file(self.trace, "faults.trace")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ from jax import lax
 
 from fcorun.base.config import Count, Index
 from fcorun.base.errors import UserError
-from fcorun.base.system.files import file_digest
-from fcorun.data.tables.readers import find_file, read_option_file
+from fcorun.data.tables.readers import digest_option_file, read_option_file
 from fcorun.methods.communication.contracts import Channel, RoundOutcome, RoundState, Topology, refuse_integers
 
 
@@ -146,7 +145,7 @@ class Tree(Topology):
         }
 
     def sources(self):
-        return file_digest(find_file(self.map, "topology.map="))[:16] if isinstance(self.map, str) else None
+        return digest_option_file(self.map, "topology.map") if isinstance(self.map, str) else None
 
     def _read_map(self, path: str, clients: Sequence[str]) -> list[int]:
         """Return the map of a CSV file; edges are numbered in the order of their names."""
