@@ -320,7 +320,7 @@ def _find_few_lines(table: tables.TableFile, folder: Path) -> Iterator[str]:
     for line in table.read_texts(folder):
         if "missing" in line:
             missing = int(line["missing"])
-            n = min(missing, int(line["rows"]) - missing or math.inf)
+            n = min(missing, int(line["rows"]) - missing or math.inf, _parse_count(line.get("groups")))
         else:
             n = _parse_count(line.get("n"))
         if 0 < n < LEAST_ROWS or _FEW_OF_LEVEL.fullmatch(line.get("method", "")):

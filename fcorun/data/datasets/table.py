@@ -471,6 +471,7 @@ class Table(Dataset):
             task=self.target_task,
             classes=classes,
             client_names=trained_names,
+            group=None if rows.group is None else rows.group[training],
         )
         cells = None
         if isinstance(columns, dict) and encoding is not None:  # nothing is learnt where an encoding was given

@@ -204,6 +204,12 @@ def test_rows_of_few_groups_are_few(tmp_path):
         FewRows.find([tmp_path])
 
 
+def test_gaps_of_few_groups_are_few(tmp_path):
+    gaps = {"column": "x", "client": "", "outcome": "yes", "rows": 30, "missing": 12, "groups": FEW}
+    (tmp_path / "missing.csv").write_text(csv_text([gaps]))
+    assert "missing.csv" in FewRows.find([tmp_path]).list_files(tmp_path)
+
+
 def test_levels_with_few_rows_keep_their_numbers(tmp_path):
     names = ("estimate", "low", "high", "p_value", "p_holm")
     empty = {f"{name}{kind}": "" for name in names for kind in ("", "_standardized")}

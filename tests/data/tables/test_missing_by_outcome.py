@@ -21,6 +21,10 @@ def test_counts_and_shares_by_client():
     whole = rows[0]
     assert (whole["outcome"], whole["events"], whole["missing_among_events"], whole["share_among_events"]) == (
         "yes", 5, 3, 0.6)  # fmt: skip
+    group = np.array([*"aaabccde"])
+    by_group = count_gaps(gaps, y, np.array([0, 4, 8]), **options, group=group)
+    assert [row.pop("groups") for row in by_group] == [2, 1, 1]
+    assert by_group == rows
     assert (whole["others"], whole["missing_among_others"], whole["share_among_others"]) == (3, 0, 0.0)
 
 

@@ -21,6 +21,7 @@ def count_gaps(
     task: Task,
     classes: Sequence,
     client_names: Sequence[str],
+    group: Shaped[np.ndarray, " N"] | None = None,
 ) -> tuple[dict[str, Any], ...]:
     """Count the gaps of each column by outcome, over all clients and for each client with a gap.
 
@@ -33,23 +34,30 @@ def count_gaps(
         task: the task, whose outcomes are compared. Of more than two classes, each is compared with all others.
         classes: the labels by class index.
         client_names: the names of the clients.
+        group: the group of each row, if rows have one: ``groups`` are those with a gap, or without, if these are fewer.
     """
     outcomes = task.outcomes(y, classes) or {"": y.astype(np.float64)}
-    clients = [slice(start, stop) for start, stop in pairwise(offsets.tolist())]
+    sets = {"": slice(None)}
+    if len(client_names) <= _MAX_CLIENTS:
+        sets |= {name: slice(*bounds) for name, bounds in zip(client_names, pairwise(offsets.tolist()), strict=True)}
     rows = []
     for column, is_gap in gaps.items():
-        if not is_gap.any():
-            continue
         for outcome, values in outcomes.items():
             compare = _compare_shares if outcome else _compare_means
-            rows.append({"column": column, "client": "", "outcome": outcome, **compare(is_gap, values)})
-            if len(clients) > _MAX_CLIENTS:
-                continue
-            for name, client_slice in zip(client_names, clients, strict=True):
-                if is_gap[client_slice].any():
-                    counts = compare(is_gap[client_slice], values[client_slice])
-                    rows.append({"column": column, "client": name, "outcome": outcome, **counts})
+            for name, rows_of_set in sets.items():
+                is_gap_here = is_gap[rows_of_set]
+                if not is_gap_here.any():
+                    continue
+                counts = compare(is_gap_here, values[rows_of_set])
+                if group is not None:
+                    counts["groups"] = _count_groups(is_gap_here, group[rows_of_set])
+                rows.append({"column": column, "client": name, "outcome": outcome, **counts})
     return tuple(rows)
+
+
+def _count_groups(is_gap: np.ndarray, group: np.ndarray) -> int:
+    """Return the number of groups with a gap, or of those with a row without one if there are any, and fewer."""
+    return min(len(np.unique(group[mask])) for mask in (is_gap, ~is_gap) if mask.any())
 
 
 def _compare_shares(is_gap: np.ndarray, is_event: np.ndarray) -> dict[str, Any]:
