@@ -198,5 +198,5 @@ if __name__ == "__main__":
 """
     path = tmp_path / "program.py"
     path.write_text(program)
-    ended = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=600, check=False)
     assert (ended.returncode, ended.stdout) == (0, "equal\n"), ended.stderr

@@ -23,7 +23,7 @@ def _run(page: Path, fragment: str, *options: str, address: str = "") -> tuple[s
     command += ["--hide-scrollbars", "--virtual-time-budget=20000", "--enable-logging=stderr", *options]
     command.append((address or page.resolve().as_uri()) + fragment)
     environment = os.environ | {"HOME": str(page.parent)}
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=environment)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, env=environment)
     return process.stdout, re.findall(r":CONSOLE.*", process.stderr)
 
 

@@ -53,7 +53,7 @@ def test_it_runs_without_the_functions_that_windows_lacks(tmp_path):
     """
     command = [sys.executable, "-c", SCRIPT]
     environment = os.environ | {"PYTHONIOENCODING": "cp1252"}
-    process = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=300, check=False)
+    process = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=900, check=False)
     assert "done: outputs" in process.stdout, process.stderr
     assert "FedAvg(?)" in process.stdout
     assert process.returncode == 0, process.stderr

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.undrawn
 def process(*arguments, **options):
     """Run the command in a separate process."""
     command = [sys.executable, "-m", "fcorun", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, **options)
 
 
 # ---------------------------------------------------------------- output
