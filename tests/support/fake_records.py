@@ -2,6 +2,7 @@
 
 import io
 import json
+import zlib
 from pathlib import Path
 
 import yaml
@@ -58,7 +59,8 @@ def fake_record(folder, settings=None, table=None, status="done", reason="", *, 
     folder.mkdir(parents=True)
     settings = fake_config() if settings is None else settings
     label = f"algo={settings['algo']['name']} data={settings['data']['name']}"
-    status_file = {"status": status, "reason": reason, "label": label, "identity": f"{abs(hash(str(folder))):064x}"}
+    identity = f"{zlib.crc32(str(folder).encode()):064x}"  # hash() differs between processes
+    status_file = {"status": status, "reason": reason, "label": label, "identity": identity}
     (folder / "status.json").write_text(json.dumps(status_file))
     (folder / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
     if status in ("done", "diverged"):
