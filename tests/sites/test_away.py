@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -317,6 +318,7 @@ def test_too_few_answers_are_waited_for_and_end_with_the_names(tmp_path):
     assert not list((tmp_path / "shared").glob("*.away.json"))
 
 
+@pytest.mark.slow
 def echo_request(path, sites):
     """Write the request of a file as the answer of sites."""
     request = Message.from_bytes(path.read_bytes(), "the server")
@@ -325,7 +327,29 @@ def echo_request(path, sites):
         path.with_name(path.name.replace("request", f"{site}.answer")).write_bytes(content)
 
 
-def test_each_round_asks_all_sites_and_waits_anew(tmp_path):
+def test_a_site_that_stays_away_is_not_waited_for_again_until_it_shows_life(tmp_path):
+    shared = tmp_path / "shared"
+
+    def answer(waiting):
+        echo_request(max(shared.glob("*.request.npz")), "ac")
+
+    connections = FolderConnections(shared, NAMES, "a", 60, answer)
+    assert set(connections.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))) == {"a", "c"}
+    started = time.monotonic()
+    assert set(connections.ask("round", about={"round": 1}, away=AwayRule(30.0, 2))) == {"a", "c"}
+    assert time.monotonic() - started < 15
+    echo_request(shared / "0000-round.request.npz", "b")
+    started = time.monotonic()
+    assert set(connections.ask("round", about={"round": 2}, away=AwayRule(0.2, 2))) == {"a", "c"}
+    assert time.monotonic() - started >= 0.2
+    (shared / "0001-round.away.json").write_text("no list")
+    again = FolderConnections(shared, NAMES, "a", 60, answer)
+    again.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))
+    with fails("0001-round.away.json cannot be read"):
+        again.ask("round", about={"round": 1}, away=AwayRule(0.05, 2))
+
+
+def test_a_site_that_has_come_back_is_waited_for_again(tmp_path):
     shared = tmp_path / "shared"
     answering = ["a", "c"]
 
@@ -334,12 +358,13 @@ def test_each_round_asks_all_sites_and_waits_anew(tmp_path):
 
     connections = FolderConnections(shared, NAMES, "a", 60, answer)
     assert set(connections.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))) == {"a", "c"}
-    answering.append("b")
-    assert set(connections.ask("round", about={"round": 1}, away=AwayRule(30.0, 2))) == {"a", "b", "c"}
-    (shared / "0000-round.away.json").write_text("no list")
-    again = FolderConnections(shared, NAMES, "a", 60, answer)
-    with fails("0000-round.away.json cannot be read"):
-        again.ask("round", about={"round": 0}, away=AwayRule(0.05, 2))
+    answering.append("b")  # in time for the next request, without a late answer to the first
+    connections.on_wait = lambda waiting: answer(waiting) if "a" in waiting else None
+    assert set(connections.ask("round", about={"round": 1}, away=AwayRule(30.0, 3))) == {"a", "b", "c"}
+    answering.remove("b")
+    started = time.monotonic()
+    assert set(connections.ask("round", about={"round": 2}, away=AwayRule(0.2, 2))) == {"a", "c"}
+    assert time.monotonic() - started >= 0.2
 
 
 @pytest.mark.parametrize("content", ['{"sites": 3}', "[]", "no list", "[" * 100_000])

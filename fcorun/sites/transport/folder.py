@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class FolderConnections(Connections):
     wait_seconds: float
     on_wait: Callable[[Sequence[str]], None] = lambda sites: None
     next_number: int = 0
+    _missed: dict[str, list[Path]] = field(default_factory=dict)  # the answers that a site owes since it is away
 
     def __post_init__(self) -> None:
         self.sites = check_site_names(self.names)
@@ -137,6 +138,7 @@ class FolderConnections(Connections):
             for site in missing:
                 try:
                     answers[site] = read_answer(self._read_content(request.name, site), site, request)
+                    self._missed.pop(site, None)
                 except FileNotFoundError:
                     problems.pop(site, None)
                 except ForeignAnswer:  # waiting mends nothing: where an answer lies, the site writes none
@@ -152,10 +154,13 @@ class FolderConnections(Connections):
             if (
                 away is not None
                 and away.suffices(len(answers), len(asked))
-                and time.monotonic() - started >= away.seconds
+                and (time.monotonic() - started >= away.seconds or self._stay_away(missing))
             ):
                 # before the server goes on without these sites, so that a repeated command leaves them out
                 write_atomically(away_path, json_text({"sites": list(missing)}), durable=True)
+                for site in missing:
+                    answer_path = self.folder / f"{self.next_number:04d}-{request.name}.{site}{_ANSWER}"
+                    self._missed.setdefault(site, []).append(answer_path)
                 return {site: answers[site] for site in asked if site in answers}
             self.on_wait(missing)
         names = ", ".join(f"'{site}'" for site in missing)
@@ -165,6 +170,13 @@ class FolderConnections(Connections):
             f"seconds{reasons}: see that the site runs and sees {self.folder}, then give the same command again, which "
             "goes on"
         )
+
+    def _stay_away(self, missing: Sequence[str]) -> bool:
+        """Return whether all these sites were left out before, and have answered nothing since, not even late."""
+        for site in missing:
+            if any(path.exists() for path in self._missed.get(site, ())):
+                del self._missed[site]
+        return all(site in self._missed for site in missing)
 
     def _read_content(self, name: str, site: str) -> bytes:
         """Return a site's answer or refusal as bytes. Raises FileNotFoundError if there is neither."""
