@@ -53,15 +53,16 @@ def test_killed_workers_leave_the_records_of_an_undisturbed_sweep_to_the_last_bi
     killed = 0
     with start_sweep("killed", 2) as sweep:
         while sweep.poll() is None and killed < 3:
-            time.sleep(dice.uniform(0, 0.3))
+            time.sleep(0.02)
             for worker in find_workers(sweep)[:1]:
+                time.sleep(dice.uniform(0, 0.3))
                 worker.kill()
                 killed += 1
-        output, _ = sweep.communicate(timeout=300)
+        output, _ = sweep.communicate(timeout=900)
     assert sweep.returncode == 0, output
     assert killed == 3
     with start_sweep("undisturbed", 1) as sweep:
-        output, _ = sweep.communicate(timeout=300)
+        output, _ = sweep.communicate(timeout=900)
     assert sweep.returncode == 0, output
     records = load_records("killed")
     assert len(records) == 12
