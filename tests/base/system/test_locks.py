@@ -124,6 +124,7 @@ def test_a_process_waits_for_locks_of_which_its_machine_is_short(monkeypatch):
             raise OSError(error, os.strerror(error))
 
     monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(locks, "_SHORTAGE_SECONDS", 60.0)
     with locks.acquire(Path("file")):
         assert Path("file").exists()
         assert not locks.claim_folder(Path("file")).exists()
@@ -175,7 +176,7 @@ def test_a_claim_that_nobody_took_over_is_kept_after_a_long_stall(monkeypatch):
 def test_a_renaming_that_was_done_and_answered_by_an_error_is_a_claim(monkeypatch):
     rename = locks._rename
     monkeypatch.setattr(locks, "_rename", lambda *names: rename(*names) and False)
-    with locks.acquire(Path("file"), seconds=1) as lock:
+    with locks.acquire(Path("file"), seconds=60) as lock:
         assert lock.is_held
         with pytest.raises(locks.LockedError):
             locks.acquire(Path("file"))
