@@ -280,7 +280,6 @@ class SelectionContent(TypedDict, total=False):
 
     identity: str
     label: str
-    question: str
     status: str
     param_name: str
     metric: str
@@ -318,7 +317,6 @@ class PermutationContent(TypedDict, total=False):
 
     identity: str
     label: str
-    question: str
     status: str
     n: Count
     statement: list[str]

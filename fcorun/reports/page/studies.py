@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fcorun.base.errors import UserError
 from fcorun.base.records.archive_sums import check_sums
 from fcorun.base.records.contents import FIGURE, PERMUTATION, SELECTION, STABILITY
 from fcorun.base.records.record import PERMUTATION_FILE, SELECTION_FILE, STABILITY_FILE
@@ -161,44 +160,11 @@ def selection_blocks(folder: Path) -> list[str]:
     return [
         elements.embed_picture(folder / "selection.png", caption),
         *nested_blocks,
-        *_describe_permutation_tests(folder, str(about.get("question") or "")),
         elements.bullet_list([str(line) for line in about.get("warnings", ())]),
         elements.collapsible(
             "The held-out scores as a table (curve.csv)", csv_table(read_table(SELECTION_CURVE, folder))
         ),
     ]
-
-
-def _describe_permutation_tests(folder: Path, question: str) -> list[str]:
-    """Return a line on each permutation test of the same experiment and rows as a selection, with its warnings.
-
-    The tests are looked for in and beside the folder of the selection, and where ``fcorun permute`` writes by default.
-    They may differ in n, in their folds, and in whether the strength was given. An empty ``question`` has no test: none
-    for a selection that cannot have one, or of an earlier version.
-    """
-    if not question:
-        return []
-    name = PERMUTATION_FILE
-    found = [
-        *folder.glob(f"*/{name}"),
-        *folder.resolve().parent.glob(f"*/{name}"),
-        *Path("outputs").glob(f"*/*/{name}"),
-    ]
-    lines = []
-    for test_folder in sorted({path.resolve().parent for path in found}):
-        try:
-            about = PERMUTATION.read(test_folder)
-        except UserError:  # somebody else's damaged file
-            continue
-        if about.get("question") == question and about.get("statement"):
-            sentences = "; ".join(map(str, [*about["statement"], *about.get("warnings", ())]))
-            n = int(about.get("n") or 0)
-            lines.append(f"Test against chance, {n:,} permutations of the targets ({test_folder.name}): {sentences}.")
-    if lines:
-        return [elements.bullet_list(lines)]
-    return [elements.paragraph("No permutation test of these rows and keys was found, in or beside this folder or in "
-                               "outputs. fcorun permute, with the keys of this selection that say its data, algorithm "
-                               "and penalty, tests whether there is anything to predict.")]  # fmt: skip
 
 
 def _add_stability(page: elements.Page, folder: Path, name: str) -> list[str]:

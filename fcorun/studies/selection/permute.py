@@ -95,7 +95,6 @@ class PermutationResult:
         content = {
             "identity": self.study.identity,
             "label": self.study.label,
-            "question": self.study.question,
             "status": "done",
             "n": len(self.table) - 1,
             "observed": dict(zip(names, self.table[0].tolist(), strict=True)),

@@ -296,7 +296,6 @@ class Selection(StudyResult):
         choice, path = self.choice, self.path
         folds = [name for name in self.fits if name != ALL_ROWS]
         content: dict[str, Any] = {
-            "question": self.study.question,
             "metric": self.metric,
             "rule": self.options.rule,
             "chosen": float(path.values[choice.chosen_index]),

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -50,7 +50,7 @@ from fcorun.runs.run_experiments import run_experiments
 from fcorun.studies.selection.fitting import PathFit, PathFitter, SubsetFits, find_runs, keeps_held_out
 from fcorun.studies.selection.folds import SubsetMasks, count_rows, marks_whole_clients
 from fcorun.studies.selection.path import RegularizationPath, find_path_parameter
-from fcorun.studies.selection.study_checks import check_permutable, check_settings
+from fcorun.studies.selection.study_checks import check_settings
 
 FITS = "fits"
 # the files that are written after the refit
@@ -153,27 +153,6 @@ class Study:
             identity=identity,
             label=f"{command} algo={names['algo']} data={names['data']} reg={names['reg']}",
         )
-
-    @cached_property
-    def question(self) -> str:
-        """A hash of the experiment, whatever its strength, and of its rows; "" if fcorun permute would refuse it.
-
-        A selection and the permutation test that belongs to it have it in common.
-        """
-        experiment = self.experiment
-        train = self.data.train
-        try:
-            check_settings(experiment, "permute")
-            check_permutable(experiment, self.data)
-        except UserError:
-            return ""
-        if train.why_not_in_memory:
-            return ""
-        reg = experiment.reg.with_value(experiment.reg.path_field, 1.0)
-        digest = hashlib.sha256(experiment.with_resolved(reg=reg).identity.encode())
-        for values in (train.x, train.y, train.known_client, train.relative_weight, train.group):
-            digest.update(b"-" if values is None else np.ravel(values).data)
-        return digest.hexdigest()
 
     @property
     def keeps_held_out(self) -> bool:

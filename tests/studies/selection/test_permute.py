@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import re
-import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +10,12 @@ import pandas as pd
 import pytest
 from helpers import composed, fails
 
-from fcorun.experiment.prepare import prepare
 from fcorun.interface.cli.commands import main
 from fcorun.methods.problem.penalty import MAX_WORKING, Penalty
-from fcorun.reports.page.studies import selection_blocks
 from fcorun.studies.selection import permute
 from fcorun.studies.selection.permutation import Exchanges, PermutationOptions, compute_p_values, describe_test
 from fcorun.studies.selection.permute import plan_permutations
 from fcorun.studies.selection.permuted_fits import DirectFits, PathFits
-from fcorun.studies.selection.select import plan_selection
-from fcorun.studies.selection.selection_result import SelectOptions
 
 RNG = np.random.default_rng(5)
 SITE = np.repeat(["a", "b", "c"], 12)
@@ -265,72 +259,3 @@ def test_what_cannot_be_permuted_is_refused():
     write_rows(SCORE - SCORE.min() + 1, e=1)
     with fails("has neither accuracy nor R2"):
         plan("data.task=survival", "data.event=e", "reg=l2", "reg.strength=1")
-
-
-def test_a_selection_and_its_test_ask_one_question():
-    def question_of_selection(*overrides):
-        return plan_selection(prepare(composed(*OPTIONS, *overrides)), SelectOptions()).study.question
-
-    fixed = plan("reg=l1", "reg.strength=0.1").study.question
-    assert fixed
-    assert fixed == plan("reg=l1", keeps_strength=False).study.question == question_of_selection("reg=l1")
-    others = [question_of_selection("reg=elastic_net"), question_of_selection("reg=l1", "data.ignore=[p]")]
-    write_rows(SCORE, p=-X[:, 0])
-    others.append(question_of_selection("reg=l1"))
-    assert fixed not in others
-    write_rows(SCORE, w=np.arange(1.0, 37))
-    assert not question_of_selection("reg=l1", "data.weight=w")  # which fcorun permute refuses
-
-
-def test_the_question_of_a_study_is_hashed_where_it_is_written_without_a_copy_of_the_rows():
-    study = plan_selection(prepare(composed(*OPTIONS, "reg=l1")), SelectOptions()).study
-    assert "question" not in vars(study)
-    train = replace(study.data.train, x=np.zeros((36, 50_000), np.float32))
-    large = replace(study, data=replace(study.data, train=train))
-    tracemalloc.start()
-    assert large.question != study.question
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < train.x.nbytes / 4
-
-
-def test_the_page_of_a_selection_names_its_own_test_and_no_other():
-    tests = {"outputs/rows/permute-1": "other", "sel/inner": "other"}
-    Path("sel").mkdir()
-    Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss", "question": "own"}))
-    for folder, question in tests.items():
-        Path(folder).mkdir(parents=True)
-        statement = ["R2 0.5; p = 0.0476", "strength=0.1 is that of the command"]
-        content = {"question": question, "n": 20, "statement": statement}
-        Path(folder, "permutation.json").write_text(json.dumps(content))
-    assert "No permutation test of these rows and keys was found" in "".join(selection_blocks(Path("sel")))
-    Path("outputs/rows/permute-1/permutation.json").write_text(json.dumps(content | {"question": "own"}))
-    blocks = "".join(selection_blocks(Path("sel")))
-    assert "20 permutations of the targets (permute-1): R2 0.5; p = 0.0476; strength=0.1 is" in blocks
-    Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss"}))
-    assert "ermutation" not in "".join(selection_blocks(Path("sel")))  # an earlier version, or no such test
-
-
-def test_the_page_of_a_selection_tells_of_each_of_its_tests_all_that_they_say():
-    """Tests of few permutations, or of a given strength, do not stand in place of others."""
-    sizes = [2, 2, 3, 5]
-    write_rows(SCORE, g=np.concatenate([np.repeat([f"{site}{i}" for i in range(4)], sizes) for site in "abc"]))
-    keys = ("reg=l1", "data.group=g", "data.fold=null")
-    for name, test in {
-        "few": plan(*keys, "reg.strength=0.1", n=9, folds=2),
-        "chosen": plan(*keys, keeps_strength=False, n=2, folds=3, points=2),
-    }.items():
-        replace(test, study=replace(test.study, folder=Path(name))).run()
-    Path("sel").mkdir()
-    Path("sel/selection.json").write_text(json.dumps({"metric": "val_loss", "question": test.study.question}))
-    chosen, few = re.findall("<li>(Test against chance.*?)</li>", "".join(selection_blocks(Path("sel"))))
-    assert chosen.startswith("Test against chance, 2 permutations of the targets (chosen): R\N{SUPERSCRIPT TWO} ")
-    assert "scores are means over 3 folds by rows; each permutation chose its strength anew, among 2" in chosen
-    assert few.startswith("Test against chance, 9 permutations of the targets (few): R\N{SUPERSCRIPT TWO} ")
-    assert (
-        "scores are means over 2 folds by rows; strength=0.1 is that of the command: p is too small if these rows"
-        in few
-    )
-    assert "12 of 36 rows exchange" in few
-    assert "67 % of the rows keep their targets: permuted scores may be above those of chance" in few
-    assert "the targets have 8 different arrangements only" in few
