@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from fcorun.base.errors import UserError, word
+from fcorun.base.errors import UserError
 from fcorun.base.metrics import IGNORES_PSI
 from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records.formats import READ_ERRORS, columns_csv, json_text, npz_bytes, read_npz
@@ -217,8 +217,6 @@ class PermutationPlan:
         if workers is not None:
             computed = workers.compute_parts(work, missing, self.study.experiment, self.study.folder)
         else:
-            if isinstance(work.fits, PathFits):
-                self._estimate(work.fits, sum(map(len, missing)), log)
             is_direct = isinstance(work.fits, DirectFits)  # the fits of a selection have threads of their own
             n_threads = available_cores() if is_direct else 1
             computed = compute_in_threads(work, missing, n_threads, blas_threads=1 if is_direct else None)
@@ -227,7 +225,7 @@ class PermutationPlan:
             for i, (chunk, table) in enumerate(zip(missing, computed, strict=True), start=1):
                 tables[chunk] = table
                 write_atomically(self.chunk_file(chunk), npz_bytes({"table": table}))
-                if i % max(len(missing) // 10, 1) == 0 and i < len(missing):
+                if (i == 1 or i % max(len(missing) // 10, 1) == 0) and i < len(missing):
                     left = (time.monotonic() - began) / i * (len(missing) - i) / 60
                     log(f"{chunk.stop:,} of {self.n + 1:,} fits, about {left:.1f} min left")
 
@@ -276,16 +274,6 @@ class PermutationPlan:
         reg = study.experiment.reg.with_value(study.path.param_name, 1.0)
         problem = build_problem(study.experiment.with_resolved(reg=reg), study.data)
         return make_strength_max(problem, study.data.train.x.shape[1])
-
-    def _estimate(self, fits: PathFits, n_missing: int, log: Log) -> None:
-        """Say how long the permutations take, by a second fit of the observed targets: the first one compiles."""
-        y = self.study.data.train.y
-        fits.fit(self.study, 0, y)
-        began = time.monotonic()
-        fits.fit(self.study, 0, y)
-        minutes = (time.monotonic() - began) * n_missing / 60
-        name = self.study.experiment.names["algo"]
-        log(word(f"`algo={name}` is run for each permutation: about {minutes:.2g} min"))
 
 
 @dataclass

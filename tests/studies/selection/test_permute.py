@@ -75,10 +75,10 @@ def test_any_algorithm_has_the_numbers_of_the_path_solver():
 @pytest.mark.parametrize(("overrides", "is_direct"), [
     (("reg=none",), False), (("reg=l1", "reg.strength=0.1"), True), (("reg=l1", "reg.strength=0"), False),
     (("reg=l1", "reg.strength=0.1", "reg.factors={p: 0}"), False), (("reg=l2", "reg.strength=0.1"), True)])  # fmt: skip
-def test_permutations_that_cannot_be_certified_run_the_algorithm_and_say_for_how_long(overrides, is_direct):
-    lines = []
-    plan(*overrides, n=1).run(lines.append)
-    assert any("algo=centralized is run for each permutation: about" in line for line in lines) != is_direct
+def test_permutations_that_cannot_be_certified_run_the_algorithm(overrides, is_direct):
+    planned = plan(*overrides, n=1)
+    assert DirectFits.applies_to(planned.study) == is_direct
+    assert np.isfinite(planned.run().table).all()
 
 
 def test_ridge_of_more_features_than_the_path_solver_takes_cannot_be_certified():
