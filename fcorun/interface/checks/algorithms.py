@@ -23,7 +23,6 @@ from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase
-from fcorun.interface.checks.number_effects import explain_same_solution
 from fcorun.interface.checks.problems import (
     BlindProblem,
     Config,
@@ -340,8 +339,7 @@ def check_resuming(case: AlgorithmCase) -> None:
 def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
     """Require that runs in a grid give the numbers of single runs, even if another run of the grid diverges.
 
-    Each number of the algorithm must lead to another solution where it alone changes. Returns the remark which do not,
-    if the algorithm computes with them, or does so with another option.
+    Returns a remark that names the numbers of the algorithm that lead to the same solution where they alone change.
     """
     base = case.float64_config
     values = case.float64_numbers
@@ -391,8 +389,9 @@ def check_grid_equals_single_runs(case: AlgorithmCase) -> str:
         # a solver's tolerance need not be seen in the solution, nor the ridge of fits that are expanded, nor half of 0
         may_leave_same = key in ("tolerance", "ridge") or not np.any(value)
         if not may_leave_same and np.allclose(first, other, rtol=1e-9, atol=0.0):
-            without_effect.append(key)
-    return "; ".join(explain_same_solution(case.engine.federation, key) for key in without_effect)
+            without_effect.append(f"algo.{key}")
+    same = "leads to the same solution here: check that its functions use it"
+    return f"another {' or '.join(without_effect)} {same}" if without_effect else ""
 
 
 def check_sparse_rows(case: AlgorithmCase) -> str:
