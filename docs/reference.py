@@ -71,7 +71,7 @@ CONTRACTS = (  # modules of fcorun
 )
 PUBLIC = (
     *("Experiment", "from_arrays", "from_frame", "Record", "Sweep", "load_records", "figure"),
-    *("compose", "run", "grid", "run_grid", "Watcher", "UserError", "ExperimentWarning"),
+    *("compose", "run", "Watcher", "UserError", "ExperimentWarning"),
 )
 
 

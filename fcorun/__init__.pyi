@@ -40,12 +40,10 @@ from .experiment.tracker import Tracker as Tracker
 from .interface.api.estimators import FederatedClassifier as FederatedClassifier
 from .interface.api.estimators import FederatedRegressor as FederatedRegressor
 from .interface.api.experiment_object import Experiment as Experiment
+from .interface.api.experiment_object import run as run
 from .interface.api.progress import ExperimentWarning as ExperimentWarning
 from .interface.api.rows_in_memory import from_arrays as from_arrays
 from .interface.api.rows_in_memory import from_frame as from_frame
-from .interface.api.run_functions import grid as grid
-from .interface.api.run_functions import run as run
-from .interface.api.run_functions import run_grid as run_grid
 from .interface.api.run_record import RunRecord as Record
 from .interface.api.run_record import Sweep as Sweep
 from .interface.api.run_record import load_records as load_records

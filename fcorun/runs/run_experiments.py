@@ -45,7 +45,7 @@ def run_experiments(
     watch: Watcher | None = None,
     pictures: bool = True,
 ) -> list[FittedRecord]:
-    """Run experiments that are prepared, as ``run_grid`` runs configurations, in groups of equal ``batch_key``.
+    """Run experiments that are prepared, in groups of equal ``batch_key``.
 
     Args:
         pictures: whether the record of a single run gets pictures. A point of a grid gets none.

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import FCORUN, run_command
+from fcorun import run
 from fcorun.experiment.configuration.compose import compose
-from fcorun.interface.api.run_functions import run
 
 
 def select() -> Iterator[str]:

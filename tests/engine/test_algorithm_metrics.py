@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import timed_fedavg
 from figure_checks import draw_best_points
-from helpers import engine_of, fails, small, snapshots
+from helpers import engine_of, fails, run_grid, small, snapshots
 from timed_fedavg import TimedFedAvg
 
-from fcorun import compose, run, run_grid
+from fcorun import compose, run
 from fcorun.base.metrics import CATALOGUE, Metric
 from fcorun.experiment.configuration.key_docs import read_choice
 from fcorun.experiment.configuration.search_path import use_config_dir

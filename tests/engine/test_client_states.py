@@ -5,9 +5,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from helpers import Stop, not_none
+from helpers import Stop, not_none, run_grid
 
-from fcorun import compose, run, run_grid
+from fcorun import compose, run
 from fcorun.engine.segments.client_states import ClientStateFile, RemoteStates
 from fcorun.engine.segments.run_loop import Segments
 from fcorun.experiment.build import build_engine, load_data

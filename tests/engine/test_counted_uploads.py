@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import Stop, fails, ragged, write_choice
+from helpers import Stop, fails, grid, ragged, run_grid, write_choice
 from markdown_blocks import blocks
 from quadratics import SIZES, Quadratics
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare
 

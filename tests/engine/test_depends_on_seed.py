@@ -2,9 +2,21 @@
 
 import numpy as np
 import pytest
-from helpers import choice_names, engine_of, flat, plugin_class, rows_of, small, small_for, snapshots, traits_of
+from helpers import (
+    choice_names,
+    engine_of,
+    flat,
+    grid,
+    plugin_class,
+    rows_of,
+    run_grid,
+    small,
+    small_for,
+    snapshots,
+    traits_of,
+)
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.base.system.machine import use_precision
 from fcorun.engine.engine import depends_on_seed
 from fcorun.methods.algorithms import Algorithm

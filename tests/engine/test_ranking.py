@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from four_clients import config, fold_of
-from helpers import fails, ragged, small
+from helpers import fails, grid, ragged, run_grid, small
 from run_studies import select
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.base.metrics import CATALOGUE
 from fcorun.engine import evaluate
 from fcorun.engine.evaluate import rank_runs

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from helpers import fails
+from helpers import fails, run_grid
 
-from fcorun import Record, compose, run, run_grid
+from fcorun import Record, compose, run
 from fcorun.engine.schedule import Rounds
 from fcorun.engine.segments import row_fetching
 from fcorun.engine.segments.row_fetching import DoubleBuffer, _renumber_whole, bytes_per_round

@@ -5,9 +5,9 @@ import re
 
 import numpy as np
 import pytest
-from helpers import choice_names, fails, plugin_class, ragged, small, traits_of
+from helpers import choice_names, fails, grid, plugin_class, ragged, run_grid, small, traits_of
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.experiment.build import compute_problem_constants, load_data, resolve_auto
 from fcorun.experiment.optimum import compute_optimum
 from fcorun.experiment.prepare import prepare

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import HETEROGENEOUS, fails, ragged, small, small_for
+from helpers import HETEROGENEOUS, fails, grid, ragged, run_grid, small, small_for
 from quadratics import SIZES, Quadratics
 
-from fcorun import compose, grid, run, run_grid
+from fcorun import compose, run
 from fcorun.experiment.build import load_data, resolve_auto
 from fcorun.experiment.prepare import prepare
 

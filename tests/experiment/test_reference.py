@@ -6,9 +6,9 @@ from itertools import pairwise
 import jax
 import numpy as np
 import pytest
-from helpers import NONCONVEX, choice_names, fails, flat, matrices_only, plugin_class, ragged, small
+from helpers import NONCONVEX, choice_names, fails, flat, grid, matrices_only, plugin_class, ragged, small
 
-from fcorun import grid, run
+from fcorun import run
 from fcorun.base.errors import WriteError
 from fcorun.experiment import optimum
 from fcorun.experiment.build import build_problem

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fake_records import captured_output, fake_config, fake_grid, fake_record, fake_rows, show_best_points
-from helpers import SMALL, not_none, small
+from helpers import SMALL, grid, not_none, run_grid, small
 from rich.console import Console
 
-import fcorun
-from fcorun import load_records, run, run_grid
+from fcorun import load_records, run
 from fcorun.interface.cli import commands
 from fcorun.interface.cli.main import main
 from fcorun.reports.build_table import build_table
@@ -182,7 +181,7 @@ def test_report_without_a_finished_run(status):
 def test_report_of_real_runs():
     config = small("rounds=6")
     records = run_grid(
-        fcorun.grid(config, {"algo.client_lr": [0.001, 0.002, 1e6], "seed": [0, 1]}), [f"s/{i}" for i in range(6)]
+        grid(config, {"algo.client_lr": [0.001, 0.002, 1e6], "seed": [0, 1]}), [f"s/{i}" for i in range(6)]
     )
     text, written = captured_output(write_sweep_report, Path("s"), records, tail_rounds=4)
     runs = build_table(records, 4)

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import FILES, PICTURES, Stop, composed, fails, flat, ragged, rows_of, small
+from helpers import FILES, PICTURES, Stop, composed, fails, flat, ragged, rows_of, run_grid, small
 
-from fcorun import Record, run, run_grid
+from fcorun import Record, run
 from fcorun.base.metrics import MORE_ROUNDS_ADVICE
 from fcorun.engine.engine import CompiledPrograms
 from fcorun.experiment.optimality_gap import advise_on_divergence

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pandas as pd
 import pytest
-from helpers import identity, ragged, rows_of, small, snapshots
+from helpers import identity, ragged, rows_of, run_grid, small, snapshots
 
-from fcorun import run, run_grid
+from fcorun import run
 from fcorun.base.config import numeric_fields
 from fcorun.experiment.build import build_problem, load_data
 from fcorun.experiment.optimality_gap import assess_gap

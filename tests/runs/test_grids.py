@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import Count, Stop, flat, ragged, rows_of, small, small_for
+from helpers import Count, Stop, flat, grid, ragged, rows_of, run_grid, small, small_for
 
-from fcorun import Record, UserError, grid, load_records, run, run_grid
+from fcorun import Record, UserError, load_records, run
 from fcorun.base.records.record import RunFolder
 from fcorun.experiment.build import build_engine, build_problem, load_data
 from fcorun.experiment.prepare import prepare

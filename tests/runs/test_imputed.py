@@ -10,10 +10,10 @@ from four_clients import config
 from helpers import composed, fails, not_none
 from scipy.special import logit
 
+from fcorun import run
 from fcorun.experiment.build import load_data
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.api.progress import ExperimentWarning
-from fcorun.interface.api.run_functions import run
 from fcorun.interface.api.run_record import RunRecord
 from fcorun.runs import pooled_fits
 from fcorun.runs.pooled_fits import complete_tables, prepare_tables

@@ -240,7 +240,7 @@ def test_further_runs_may_have_axes_and_spaces():
 @pytest.mark.slow
 def test_the_programming_interface_takes_several_seeds():
     configs = [compose([*SMALL, f"seed={s}", "precision=float64"]) for s in range(3)]
-    from fcorun import run_grid
+    from helpers import run_grid
 
     for config, record in zip(configs, run_grid(configs, [f"g{i}" for i in range(3)], Watcher()), strict=True):
         alone = run(config, f"alone{config['seed']}")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from fcorun import Watcher
+from fcorun import Experiment, Record, Watcher
 from fcorun.base.config import build_plugin
 from fcorun.base.errors import UserError
 from fcorun.base.trust import locate
@@ -21,14 +21,22 @@ from fcorun.experiment.configuration.compose import packaged_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import problems
 from fcorun.interface.checks.algorithms import AlgorithmCase
-from fcorun.interface.checks.problems import SMALL, engine_of, flat, snapshots
+from fcorun.interface.checks.problems import SMALL, engine_of, flat, grid, snapshots
 from fcorun.interface.checks.property_check import Check, NotApplicable
 from fcorun.methods.algorithms import Algorithm, Traits
 from fcorun.methods.algorithms.algorithm import Method
+from fcorun.runs.run_experiments import run_experiments
 
-__all__ = ["engine_of", "flat", "snapshots"]  # reexported
+__all__ = ["engine_of", "flat", "grid", "snapshots"]  # reexported
 
 T = TypeVar("T")
+
+
+def run_grid(configs, folders=None, watch=None) -> list[Record]:
+    """Run configurations, those that differ in numbers and seed only as one program; return their records."""
+    experiments = [Experiment.from_config(config).prepared for config in configs]
+    records = run_experiments(experiments, folders or [None] * len(experiments), watch)
+    return [Record(record.folder) for record in records]
 
 
 def verify(check: Check, subject: object) -> bool:

@@ -494,6 +494,36 @@ class Experiment:
         return _run_study(plan_stability(self.prepared, build(StabilityOptions, values), folder))
 
 
+@python_words(names_of_configuration)
+def run(
+    config: Mapping[str, Any],
+    folder: str | Path | None = None,
+    watch: Watcher | None = None,
+    trust: str | Path | None = None,
+) -> "RunRecord":
+    """Run one configuration to the end and return its record.
+
+    Args:
+        config: plain values, as ``compose`` returns them or as a record's config.yaml holds them.
+        folder: the folder of the record; by default outputs/DATA/ALGORITHM-IDENTITY. If it holds the finished record of
+            the same run, that record is returned; an interrupted run is resumed, with the numbers of an unbroken one.
+        watch: the callbacks that follow the run.
+        trust: the folder from which classes are imported that are neither fcorun's, nor those of an installed plug-in
+            package, nor imported by this program already. None: such classes are refused, because the configuration may
+            come from somebody else's record.
+
+    Raises UserError for errors that a user can fix. Other errors are recorded as failed and raised.
+    """
+    from fcorun.interface.api.run_record import RunRecord
+
+    check_configuration(config)
+    check_folder(folder)
+    check_folder(trust, "trust")
+    check_watcher(watch, Watcher)
+    (record,) = run_experiments([Experiment.from_config(config, trust).prepared], [folder], watch)
+    return RunRecord(record.folder)
+
+
 def _run_study(plan: "StudyPlan[Result]") -> "Result":
     """Run a study, whose warnings become Python's; return its result with the record of the refit, if any."""
     from fcorun.interface.api.progress import follow_by_default, warn_each

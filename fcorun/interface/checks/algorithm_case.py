@@ -11,8 +11,7 @@ from fcorun.base.config import build_plugin
 from fcorun.base.records.record import Record
 from fcorun.engine.engine import Engine
 from fcorun.engine.federation import Federation
-from fcorun.interface.api.run_functions import grid
-from fcorun.interface.checks.problems import SMALL, Config, compose_cached, engine_of, numbers_of, record_of
+from fcorun.interface.checks.problems import SMALL, Config, compose_cached, engine_of, grid, numbers_of, record_of
 from fcorun.methods.algorithms.algorithm import Algorithm, Traits
 
 UNINTERRUPTED = ("rounds=6", "checkpoint_every=1000")

@@ -21,7 +21,6 @@ from fcorun.engine.round import trace_message_shapes
 from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
-from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase
 from fcorun.interface.checks.problems import (
     BlindProblem,
@@ -29,6 +28,7 @@ from fcorun.interface.checks.problems import (
     RecordingProblem,
     compute_once,
     flat,
+    grid,
     minimize_squares,
     numbers_of,
     numpy_seed,

@@ -13,9 +13,8 @@ from fcorun.base.errors import UserError
 from fcorun.engine.engine import Engine, build_traffic, message_bytes
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
-from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks import algorithms, single_uploads
-from fcorun.interface.checks.problems import engine_of, small, snapshots
+from fcorun.interface.checks.problems import engine_of, grid, small, snapshots
 from fcorun.interface.checks.property_check import Check, Checked, require, require_close, skip_unless
 from fcorun.methods.algorithms.algorithm import Traits
 from fcorun.methods.clocks.clock import Clock, NoClock

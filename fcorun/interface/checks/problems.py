@@ -1,7 +1,8 @@
 """Small problems for checks, and runs on these problems: evaluations, a few rounds, several devices."""
 
+import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
@@ -42,6 +43,21 @@ FEDAVG = ("reg=none", "algo=fedavg", "algo.client_lr=0.01", "algo.server_lr=1", 
 
 # keys of a run that no other key follows, whose values are set after the composition
 _RUN_KEYS = ("rounds", "eval_every", "checkpoint_every", "precision", "clients_per_round", "batch_size", "reference")
+
+
+def grid(config: Config, axes: Mapping[str, Sequence[Any]]) -> list[Config]:
+    """Return copies of a configuration with every combination of the values of dotted keys."""
+    points = []
+    for values in itertools.product(*axes.values()):
+        point = deepcopy(dict(config))
+        for key, value in zip(axes, values, strict=True):
+            *sections, last = key.split(".")
+            section = point
+            for name in sections:
+                section = section[name]
+            section[last] = value
+        points.append(point)
+    return points
 
 
 def compose_cached(*overrides: str) -> Config:

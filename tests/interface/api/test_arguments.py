@@ -57,17 +57,12 @@ def test_names_that_are_equal_as_text_are_refused():
 @pytest.mark.slow
 def test_an_argument_of_a_wrong_type_is_one_sentence(record):
     wrong: Any = 5
-    config = compose(["data=lasso_16"])
     frame = pd.DataFrame(X, columns=["p", "q", "r"])
     cases = {
         "config is of type int": lambda: fcorun.run(wrong),
         "config is None": lambda: fcorun.run(None),  # pyright: ignore[reportArgumentType]
-        "configs is of type dict": lambda: fcorun.run_grid(config),  # pyright: ignore[reportArgumentType]
-        r"configs\[0\] is of type int": lambda: fcorun.run_grid([wrong]),
-        "folders has 2 paths and configs 1": lambda: fcorun.run_grid([config], ["a", "b"]),
-        r"axes\['seed'\] is of type int": lambda: fcorun.grid(config, {"seed": wrong}),
-        r"axes\['seed'\] has no values": lambda: fcorun.grid(config, {"seed": []}),
-        "no key 'algo.rate': .*client_lr": lambda: fcorun.grid(config, {"algo.rate": [1]}),
+        r"axes\['seed'\] is of type int": lambda: EXPERIMENT.sweep(axes={"seed": wrong}),
+        r"axes\['seed'\] has no values": lambda: EXPERIMENT.sweep(axes={"seed": []}),
         "overrides is 'algo=fedavg'": lambda: compose("algo=fedavg"),
         "overrides has 5": lambda: fcorun.figure("fco_fig3a", overrides=[wrong]),
         "config_dir is of type int": lambda: compose([], config_dir=wrong),

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from helpers import choice_names, flat, plugin_class, small_for, traits_of, verify
+from helpers import choice_names, flat, grid, plugin_class, run_grid, small_for, traits_of, verify
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
 from fcorun.interface.checks.algorithms import (

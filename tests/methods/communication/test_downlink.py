@@ -8,13 +8,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import choice_names, engine_of, fails, flat, ragged, small, small_for, snapshots, traits_of, verify
+from helpers import (
+    choice_names,
+    engine_of,
+    fails,
+    flat,
+    grid,
+    ragged,
+    run_grid,
+    small,
+    small_for,
+    snapshots,
+    traits_of,
+    verify,
+)
 from quadratics import SIZES, Quadratics, outputs_by_round
 
-from fcorun import run, run_grid
+from fcorun import run
 from fcorun.engine.engine import counted_broadcast_bytes, message_bytes
 from fcorun.experiment.prepare import prepare
-from fcorun.interface.api.run_functions import grid
 from fcorun.interface.checks import communication
 from fcorun.interface.checks.algorithms import AlgorithmCase, check_reaches_optimum, check_resuming
 from fcorun.methods.communication import Identity, SparseBroadcast, TopK

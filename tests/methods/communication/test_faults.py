@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from helpers import engine_of, fails, identity, small, verify
+from helpers import engine_of, fails, grid, identity, run_grid, small, verify
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.base.system.machine import use_precision
 from fcorun.engine.engine import build_traffic, message_bytes
 from fcorun.experiment.build import load_data

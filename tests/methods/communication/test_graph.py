@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import engine_of, fails, plugin_class, ragged, rows_of, small, snapshots, traits_of, verify
+from helpers import engine_of, fails, plugin_class, ragged, rows_of, run_grid, small, snapshots, traits_of, verify
 from quadratics import SIZES, Quadratics, outputs_by_round
 
-from fcorun import run, run_grid
+from fcorun import run
 from fcorun.engine.engine import message_bytes
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.optimality_gap import advise

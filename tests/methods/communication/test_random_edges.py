@@ -4,10 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from helpers import fails, not_none, ragged, rows_of, verify
+from helpers import fails, not_none, ragged, rows_of, run_grid, verify
 from quadratics import SIZES, Quadratics, outputs_by_round
 
-from fcorun import run, run_grid
+from fcorun import run
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import communication
 from fcorun.methods.communication import Graph

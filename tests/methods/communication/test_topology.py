@@ -12,6 +12,7 @@ from helpers import (
     plugin_class,
     ragged,
     rows_of,
+    run_grid,
     small_for,
     traits_of,
     verify,
@@ -19,7 +20,7 @@ from helpers import (
 )
 from quadratics import SIZES, Quadratics, outputs_by_round
 
-from fcorun import compose, run, run_grid
+from fcorun import compose, run
 from fcorun.experiment.build import build_engine, load_data
 from fcorun.experiment.configuration.search_path import use_config_dir
 from fcorun.experiment.prepare import prepare

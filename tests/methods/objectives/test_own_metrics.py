@@ -1,9 +1,9 @@
 """Metrics that a user's objective declares."""
 
 import pytest
-from helpers import fails, small
+from helpers import fails, grid, run_grid, small
 
-from fcorun import grid, run, run_grid
+from fcorun import run
 from fcorun.base.metrics import CATALOGUE, from_summaries
 from fcorun.interface.cli.commands import main
 from fcorun.reports.build_table import build_table

@@ -18,9 +18,9 @@ from unittest.mock import MagicMock
 import fake_records
 import numpy as np
 import pytest
-from helpers import choice_names, small
+from helpers import choice_names, run_grid, small
 
-from fcorun import UserError, run, run_grid
+from fcorun import UserError, run
 from fcorun.base.records.few_rows import FewRows
 from fcorun.base.records.record import Record, RunFolder
 from fcorun.base.records.single_patients import PATIENT_FILES
