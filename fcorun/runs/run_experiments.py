@@ -223,9 +223,9 @@ def execute(jobs: list[Job], data: FederatedData, watch: Watcher, cores: SharedC
     if n_threads > 1 and len(jobs) > 1:
         _run_in_threads(context, batches, n_threads)
         return
-    remaining = batches[0]
-    while remaining:
-        remaining = run_with_oom_retry(context, remaining, len(remaining))
+    for remaining in batches:
+        while remaining:
+            remaining = run_with_oom_retry(context, remaining, len(remaining))
 
 
 def _set_up_batches(

@@ -150,10 +150,13 @@ def cli_main(*arguments: str) -> int:
 
 
 @pytest.mark.slow
-def test_seeds_run_together_where_they_have_few_points_and_apart_where_many():
+def test_seeds_run_together_where_they_have_few_points_and_apart_where_many(monkeypatch):
+    """On a single core, too, whose batches wait for each other."""
     assert run_sweep_command("seed=0,1,2", "hydra.sweep.dir=few") == 0
     assert {r.summary["seconds"]["batched_with"] for r in load_records("few")} == {3}
+    monkeypatch.setattr(run_module, "available_cores", lambda: 1)
     assert run_sweep_command("seed=0,1", *RATES, "hydra.sweep.dir=many") == 0
+    assert [r.status["status"] for r in load_records("many")] == ["done"] * 12
     assert {r.summary["seconds"]["batched_with"] for r in load_records("many")} == {6}
     for record in load_records("few"):
         alone = run(record.config, "alone-" + record.folder.name)
