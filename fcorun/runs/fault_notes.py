@@ -4,12 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from fcorun.base.cohorts import read_participation
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.engine.schedule import Schedule
 from fcorun.experiment.build import build_schedule, connect_clients
 from fcorun.experiment.experiment import PreparedExperiment
-from fcorun.methods.algorithms.algorithm import Algorithm
 
 
 def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds: int) -> tuple[str, dict[str, Any]]:
@@ -45,20 +43,6 @@ def describe_faults(experiment: PreparedExperiment, data: FederatedData, rounds:
                 consequence = "went on with noise alone"
             parts.append(f"in {content['empty_rounds']} of {rounds} rounds all did, and the server {consequence}")
     return ", ".join(parts), {"faults": content}
-
-
-def describe_participation(experiment: PreparedExperiment, data: FederatedData, rounds: int) -> str:
-    """Return a sentence on how many clients took part by a probability; empty where their number is fixed."""
-    if read_participation(experiment.settings.clients_per_round) is None or not isinstance(experiment.algo, Algorithm):
-        return ""
-    schedule = build_schedule(experiment, data)
-    counts = [len(schedule.draw_participants(number)) for number in range(rounds)]
-    if not counts:
-        return ""
-    sentence = f"{np.mean(counts):.3g} of {data.n_clients} clients took part in a round on average"
-    if counts.count(0):
-        sentence += f", in {counts.count(0)} of {rounds} rounds none did, and the server stayed as it was"
-    return sentence
 
 
 def _describe_heavy_liars(experiment: PreparedExperiment, data: FederatedData, schedule: Schedule) -> list[str]:

@@ -71,7 +71,7 @@ from fcorun.results.models.predictions import (
     tabulate_scores,
 )
 from fcorun.runs.client_history import CLIENTS_FILE
-from fcorun.runs.fault_notes import describe_faults, describe_participation
+from fcorun.runs.fault_notes import describe_faults
 from fcorun.runs.job import Job
 from fcorun.runs.relaxed_run import LASSO_METRICS_FILE, relax_run
 from fcorun.runs.several_hosts import gather_predictions
@@ -210,7 +210,6 @@ def finish_run(
     if job.rows and not rounds_done:
         rounds_done = int(job.rows[-1]["round"])
     faults, fault_section = describe_faults(job.experiment, data, rounds_done)
-    job.add_reason(describe_participation(job.experiment, data, rounds_done))
     privacy, privacy_section = job.experiment.describe_privacy(rounds_done)
     status, reason = _find_status(job, faults, privacy)
     summary = summarize(job, data, status, {"setup": job.setup_seconds, **times})
