@@ -51,11 +51,12 @@ def save_settings(folder: Path, settings: SweepSettings) -> None:
     write_atomically(folder / SETTINGS_FILE, formats.yaml_text(content))
 
 
-def forget_conditions(folder: Path) -> None:
-    """Take the conditions of earlier sweeps out of a folder's settings. Raises OSError."""
+def replace_conditions(folder: Path, conditions: tuple[str, ...]) -> None:
+    """Put conditions in place of those of earlier sweeps in the settings of a folder, which is made. Raises OSError."""
     settings = read_own_settings(folder)
-    if settings.conditions:
-        save_settings(folder, replace(settings, conditions=()))
+    if settings.conditions != conditions:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_settings(folder, replace(settings, conditions=conditions))
 
 
 def load_settings(*folders: str | Path) -> SweepSettings:

@@ -25,7 +25,7 @@ from fcorun.base.override_text import quote_text, split_overrides
 from fcorun.base.picture_style import name_picture_style
 from fcorun.base.records.formats import frame_csv, json_text
 from fcorun.base.records.record import Record
-from fcorun.base.records.sweep_settings import forget_conditions, load_settings
+from fcorun.base.records.sweep_settings import load_settings, replace_conditions
 from fcorun.base.system.files import write_atomically
 from fcorun.base.trust import locate_user_class
 from fcorun.experiment.build import load_data
@@ -268,7 +268,7 @@ def _run_figure(
         if check is not None and not broken:
             check(experiments)
         if not is_dry:  # the figure's file says all conditions: one may have been taken out of it
-            forget_conditions(folder / "runs")
+            replace_conditions(folder / "runs", ())
 
     if is_dry:
         _start_sweep(partial(sweep, check=see), folder / "runs", overrides)
@@ -289,6 +289,7 @@ def _run_figure(
         jobs += jobs_of_point
         rows_of_jobs += [row["rows"][0]] * len(jobs_of_point)
     points: list[SweepPoint] = []
+    settings = load_settings(folder / "runs")  # tail_rounds of today: finished records keep those of their own day
     if jobs:
         keys = {override_key(text) for job in jobs for text in split_overrides(job)}
         set_by_jobs = tuple(f"{key}." for key in (*keys, *grid.varied_keys))
@@ -296,11 +297,11 @@ def _run_figure(
         listed = ",".join(quote_text(job, "'") for job in jobs)
         empty = [f"hydra.sweeper.{name}=null" for name in ("params", "zip", "conditions")]
         further = [*fixed, *empty, f"hydra.sweeper.also=[{listed}]"]
+        replace_conditions(folder / "seeds", settings.conditions)  # the sweeper would refuse those that are no axes
         _run_sweep(partial(sweep, check=points.extend), folder / "seeds", further)
     seed_runs = [(rows_of_jobs[job], Record(point.folder)) for point in points for job in point.combinations]
     done = [record for _, record in seed_runs if record.status.get("status") == "done"]
     seed_records = list(dict.fromkeys(done))
-    settings = load_settings(folder / "runs")  # tail_rounds of today: finished records keep those of their own day
     # together, for the columns of the grid
     all_runs = build_table([*grid_records, *seed_records], settings.tail_rounds, conditions=settings.conditions)
     return FigureInputs(

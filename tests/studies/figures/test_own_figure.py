@@ -10,6 +10,7 @@ from helpers import fails
 
 import fcorun
 from fcorun import UserError, compose
+from fcorun.base.records.sweep_settings import load_settings
 from fcorun.experiment.configuration.search_path import find_choices, packaged_config_dir, use_config_dir
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.hydra_app import run_sweep_command
@@ -353,8 +354,11 @@ def test_the_file_of_today_says_the_conditions_and_the_claims():
         text = (
             f"defaults: [override /data: lasso_16]\nmetric: objective\nhydra: {{sweeper: {{{params}{conditions}}}}}\n"
         )
-        write("experiment/own.yaml", f"{text}figure: {{title: Mine, panels: [objective], claims: {claims}}}\n")
+        figure = f"title: Mine, panels: [objective], seeds: [2], claims: {claims}"
+        write("experiment/own.yaml", f"{text}figure: {{{figure}}}\n")
         assert main(["figure", "own", *given, "out=here", "--config-dir", "myconf", "report=false"]) == 0
+        (seeds,) = Path("here").glob("own-*/seeds")  # as the grid: none of its conditions is the best
+        assert load_settings(seeds).conditions == (("clients_per_round",) if conditions else ())
         return pd.read_csv("here/claims.csv")["says"].tolist()
 
     assert make(", conditions: [clients_per_round]", claims) == [
