@@ -75,6 +75,7 @@ CROWDS = {
     "one row outweighs the others": {"w": np.where(CELL & (ROW > 0), 1.0, 1000.0)},
     "one patient": {"g": np.where(CELL, 0, ROW)},
     "one patient has many of the rows": {"g": np.where(ROW < 2, 0, ROW)},
+    "two patients, each as 1 and as 1.0": {"g": [*["0", "0.0", "1", "1.0"], *range(4, 60)]},
 }
 OTHERS = np.where(ROW % 2, "north", "south")
 ICU = np.where(CELL, "icu", OTHERS)

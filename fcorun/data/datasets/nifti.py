@@ -27,7 +27,7 @@ from fcorun.data.datasets.images import (
     unreadable_error,
 )
 from fcorun.data.datasets.table import Table
-from fcorun.data.tables.cells import parse_numbers
+from fcorun.data.tables.cells import names_as_text, parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.data_warnings import warn_huge_numbers
 from fcorun.data.tables.readers import TEXT_ENDINGS, find_file, read_named_columns
@@ -182,6 +182,8 @@ class Nifti(Dataset):
             if "" in values and key != "fold":
                 raise UserError(f"`data.{key}={column}`: row {values.index('') + 1} of {self.path} has no value there; "
                                 "fill it in or drop it")  # fmt: skip
+            if key in ("client", "run"):
+                values = names_as_text(np.array(values)).tolist()
             columns[column] = values
         return columns
 

@@ -3,6 +3,7 @@
 Tokens such as NA in the cells are missing values among numbers, and names among names.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from fcorun.base.errors import UserError
 from fcorun.data.tasks.task import whole_as_integers
 
 _COMMA_NUMBER = r"\s*[+-]?\d+,\d+(?:[eE][+-]?\d+)?\s*"  # the comma may be a decimal comma
+_WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))\.0")
 _TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 # the cells that pandas reads as missing in a text file, without the empty cell
 MISSING_TOKENS = frozenset(
@@ -160,8 +162,16 @@ def find_missing_tokens(frame: Any, text_columns: Sequence[str]) -> dict[str, li
 
 
 def names_as_text(values: np.ndarray) -> np.ndarray:
-    """Return names as text. The name 3.0 is "3", since a column of whole numbers may have become real."""
-    return whole_as_integers(values).astype(str)
+    """Return the names of clients, groups or folds as text. The names 3.0 and "3.0" are "3".
+
+    Whole numbers become real in a column with a gap, and a text file may then have 3.0. Texts that may mean something
+    else are kept: 007, 1.10, and 3.000, whose point may separate thousands.
+    """
+    names = whole_as_integers(values).astype(str)
+    for row in np.flatnonzero(np.char.endswith(names, ".0")):
+        if whole := _WHOLE_NUMBER.fullmatch(names[row]):
+            names[row] = whole[1]
+    return names
 
 
 def to_plain_array(series: Any) -> np.ndarray:
@@ -185,8 +195,10 @@ def read_names(series: Any) -> np.ndarray:
 
 def column_as_text(series: Any) -> np.ndarray:
     """Return a column as text without blanks at its ends, "" where it has no value, shape (N,)."""
-    names = read_names(series)
-    return np.char.strip(np.where(series.isna(), "", names).astype(str))
+    text = np.full(len(series), "", object)
+    present = series.notna().to_numpy()
+    text[present] = whole_as_integers(to_plain_array(series[present].infer_objects())).astype(str)
+    return np.char.strip(text.astype(str))
 
 
 def require_finite_numbers(series: Any, where: str, meaning: str = "") -> np.ndarray:

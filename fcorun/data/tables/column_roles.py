@@ -203,7 +203,7 @@ def read_metadata(rows: ParsedRows, roles: ColumnRoles, path: str) -> ParsedRows
             meaning = "1 for an event, 0 for a censored row" if option == "event" else ""
             values[option] = require_finite_numbers(column, f"`data.{option}={name}`", meaning).astype(np.float64)
             continue
-        values[option] = column_as_text(column)
+        values[option] = names_as_text(column_as_text(column))
         if option != "fold" and "" in values[option]:
             row = values[option].tolist().index("") + 1
             raise UserError(f"`data.{option}={name}`: row {row} of {path} has no value there; fill it in or drop it")

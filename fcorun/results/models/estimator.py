@@ -14,6 +14,7 @@ from fcorun.base.errors import UserError, find_spelling
 from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.records.record import CLIENT_INTERCEPTS, PERSONAL, SHARED, Record
 from fcorun.base.trust import locate
+from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tables.scaling import ClientScalings, Scaling
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.methods.objectives.cox import Cox
@@ -131,12 +132,12 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
             imported already are refused.
 
     Raises UserError for a record that is not done, or that lacks what an estimator needs, and for a client whose name
-    differs from a known one in capitals or spaces only.
+    differs from a known one in capitals or spaces only, or as 1.0 does from 1.
     """
     model = _read_model(record, client, trust)
     known = [*clients_with_personal_models(record), *model.data.get("client_names", ())]
     if client is not None and client not in known:
-        spelling = find_spelling(client, known)
+        spelling = find_spelling(names_as_text(np.array([client]))[0], known)
         if spelling is not None:
             raise UserError(f"client={client}: the record has no such client: did you mean '{spelling}'?")
     objective = model.objective

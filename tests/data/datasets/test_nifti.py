@@ -83,11 +83,12 @@ def test_runs_are_standardized_as_nilearn_does(tmp_path):
     masker = NiftiMasker(mask_img=mask, runs=runs, standardize="zscore_sample", reports=False)
     expected = masker.fit_transform(str(tmp_path / "sub1.nii"))[np.arange(12) % 3 < 2]
     np.testing.assert_allclose(data.train.x[8:], expected, atol=1e-5)
-    # runs whose rows alternate are the same runs
+    # runs whose rows alternate are the same runs, and so are 0 and 0.0
     head_, *lines = table.read_text().splitlines()
     lines = [line + f",{n % 12}" for n, line in enumerate(lines)]
     mixed = tmp_path / "mixed.csv"
-    mixed.write_text("\n".join([head_ + ",volume", *lines[::2], *lines[1::2]]) + "\n")
+    first = [line.replace(",0,", ",0.0,", 1) for line in lines[::2]]
+    mixed.write_text("\n".join([head_ + ",volume", *first, *lines[1::2]]) + "\n")
     again = Nifti(str(mixed), mask=mask, run="run", volume="volume", categories=["a", "b"], validation=0).load()
     np.testing.assert_allclose(np.sort(again.train.x, axis=0), np.sort(data.train.x, axis=0), atol=1e-4)
 

@@ -1,8 +1,10 @@
 """fcorun predict: predictions for new rows, warnings, and refused input."""
 
 import io
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -33,11 +35,11 @@ def run_predict(capsys):
     return call
 
 
-def train(folder, *overrides, algo="centralized"):
+def train(folder, *overrides, algo="centralized", sites=SITES):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((90, 2)) * [10, 0.1] + [50, 1]
     label = np.where((x - [50, 1]) @ [0.1, 10] + rng.standard_normal(90) > 0, "yes", "no")
-    pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "site": SITES, "y": label}).to_csv("rows.csv", index=False)
+    pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "site": sites, "y": label}).to_csv("rows.csv", index=False)
     table = ["data=table", "data.path=rows.csv", "data.target=y", "data.client=site", "data.task=binary"]
     rounds = ["rounds=2"] if algo != "centralized" else []
     return run(compose([f"algo={algo}", *table, *rounds, "precision=float64", *overrides]), folder)
@@ -135,6 +137,30 @@ def test_clients_use_their_own_models_and_scalings(run_predict):
     code, out, warnings = run_predict("here", "other.csv", "--client", "where")
     assert (code, warnings) == (0, [])
     assert out.splitlines()[1].startswith("1,b,")
+
+
+def test_a_client_whose_name_is_a_number_is_known_from_every_format(run_predict):
+    """A gap makes real numbers of the names, which pandas writes as 1.0 to a CSV; an older record has such a name."""
+    record = train("here", "data.standardize=per_client", algo="local", sites=np.repeat([1.0, 2.0, 3.0], 30))
+    new = pd.DataFrame({"site": [2.0, np.nan, 1.0], "u": 55.0, "v": 1.1})
+    new.to_csv("new.csv", index=False)
+    new.to_parquet("new.parquet")
+    outputs = [run_predict("here", name)[1] for name in ("new.csv", "new.parquet")]
+    predictions = pd.read_csv(io.StringIO(outputs[0]), dtype={"client": str})
+    assert outputs[0] == outputs[1]
+    assert predictions["client"].fillna("").tolist() == ["2", "", "1"]
+    assert predictions["model"].tolist() == ["personal", "shared", "personal"]
+    assert predictions["scaling"].tolist() == ["client", "mean", "client"]
+    with fails("client=2.0: the record has no such client: did you mean '2'?"):
+        record.estimator("2.0")
+    older_names = ["1.0", "2.0", "3.0"]
+    for name in ("personal.npz", "scaling.npz"):
+        arrays: dict[str, Any] = dict(np.load(record.folder / name)) | {"client": np.array(older_names)}
+        np.savez(record.folder / name, **arrays)
+    summary = json.loads((record.folder / "summary.json").read_text())
+    summary["data"]["client_names"] = older_names
+    (record.folder / "summary.json").write_text(json.dumps(summary))
+    assert run_predict("here", "new.csv")[1] == outputs[0].replace("1,2,", "1,2.0,").replace("3,1,", "3,1.0,")
 
 
 @pytest.mark.slow
