@@ -52,7 +52,12 @@ _BY_COLUMN = (
 )  # whose columns have names of the data
 _OVER_CLIENTS = re.compile(rf"(^|_)(train|val)_.*({'|'.join([*CLIENT_SUFFIXES, *QUANTILE_SUFFIXES])})(_|$)")
 _HELD_OUT = re.compile(r"(^|_)val_")
-_COUNT = re.compile(r"(?<![\w.,])(?:(\d[\d,]*) of )?(\d[\d,]*|no) ([\w-]+ )?(row|event|patient)s?\b")
+_WORDS = ("no", "one", "two", "three", "four")
+_NUMBER = rf"\d[\d,]*|{'|'.join(_WORDS)}"
+_COUNT = re.compile(
+    rf"(?<![\w.,])(?:({_NUMBER}) of )?({_NUMBER}) ([\w-]+ ){{,2}}(row|event|patient|person|observation)s?\b",
+    re.IGNORECASE,
+)
 _BEFORE_NAME = r"(\b[Cc]lients?\b([^;]*?([,(:]|\band\b))? ?'?|\b(?=fold ))"  # of a client, also in a list, or a fold
 _UNSENT_SENTENCE = f"left out of what was sent: a sentence on fewer than {LEAST_ROWS} rows"
 _FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters`` in fcorun.results.models.inference say
@@ -157,10 +162,12 @@ class FewRows:
         return self._hide_sentence(text) if is_sentence else text
 
     def _hide_sentence(self, text: str) -> str:
-        """Return a sentence, or that it is left out: it counts few rows, or is on a client or fold that has few."""
+        """Return a sentence, or that it is left out: it counts few rows, or names what has few, or such a metric."""
         names = "|".join(map(re.escape, self.small))
         is_of_small = names and re.search(rf"{_BEFORE_NAME}({names})(?!\w)", text)
-        return _UNSENT_SENTENCE if is_of_small or _counts_few(text) else text
+        is_of_set = any(re.search(rf"\b{rows.replace('_', ' ')}\b", text) for rows in self.small_sets)
+        has_metric = any(map(self.hides, re.findall(r"[\w.]+", text)))
+        return _UNSENT_SENTENCE if is_of_small or is_of_set or has_metric or _counts_few(text) else text
 
     def drop_metrics(self, content: Any, held_out: str = "validation") -> Any:
         """Return the content of a line, or of JSON, without metrics that tell of few rows."""
@@ -215,11 +222,17 @@ def _counts_few(text: str) -> bool:
     (True, False)
     """
     for part, total, _, noun in _COUNT.findall(text):
-        n = 0 if total == "no" else int(total.replace(",", ""))
-        n_of_part = int(part.replace(",", "")) if part else n
-        if any(0 < count < LEAST_ROWS for count in (n, n_of_part, n - n_of_part)) or (n == 0 and noun == "event"):
+        n = _parse_number(total)
+        n_of_part = _parse_number(part or total)
+        if any(0 < count < LEAST_ROWS for count in (n, n_of_part, n - n_of_part)) or (
+            n == 0 and noun.lower() == "event"
+        ):
             return True
     return False
+
+
+def _parse_number(text: str) -> int:
+    return _WORDS.index(text.lower()) if text.isalpha() else int(text.replace(",", ""))
 
 
 def summarizes_clients(metric: str) -> bool:

@@ -101,9 +101,11 @@ def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp
     assert few.read_rest(tmp_path / "results.csv") == "seed,reg.val_loss,train_loss\n1,1,0.7\n"
     outcome = [{"set": rows, "client": "", "rows": n} for rows, n in (("train", 40), ("validation", n))]
     content = {"final": {"val_loss": 62.8}, "best": {"val_loss": {"value": 62.8}}, "data": {"outcome": outcome}}
-    shown = few.hide_numbers(content | {"warnings": []}, tmp_path)
+    told = ["val_loss 62.8 was still falling", "of the validation rows none is above 62.8", "train_loss falls latest"]
+    shown = few.hide_numbers(content | {"warnings": told}, tmp_path)
     assert shown["data"]["outcome"] == outcome[:1]
-    assert "numbers on held-out rows (validation)" in shown["warnings"][0]
+    assert shown["warnings"][1] == told[2]
+    assert "numbers on held-out rows (validation)" in shown["warnings"][2]
     assert "62.8" not in json.dumps(shown)
 
 
@@ -239,6 +241,11 @@ def test_levels_with_few_rows_keep_their_numbers(tmp_path):
         ("too small to rely on a verdict: Dorf (4 rows, 40 events)", False),
         ("gaps are filled: 'crp' by 9.86587 in 1 row", False),
         ("no events in 30 rows of w=a", False),
+        ("one held-out row is far away", False),
+        ("'crp' is 9.8 in 1 observation", False),
+        ("2 positive validation rows are of one class", False),
+        ("val_loss_worst_tenth 0.93 was still falling", False),
+        ("val_loss 0.93 was still falling after one client of 30 rows was absent", True),
         ("left out: outer fold 3 holds out 'yes' only", False),
         ("left out: client 'Dorf' has rows of 'yes' only", False),
         ("1 of 60 validation rows has a new level", False),
