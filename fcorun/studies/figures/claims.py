@@ -157,15 +157,14 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     """Return a note if the numbers of a claim do not compare, "" if they do.
 
     The objective is another function for each strength. An algorithm may have several best points where the metric that
-    chooses them does not compare them, as the objectives of two strengths, and with several data sets.
+    chooses them does not compare them, as the objectives of two strengths.
     """
     if absent := [name for name in _list_algorithms(claim) if name in measurements.elsewhere]:
-        conditions = " and ".join(measurements.grid.conditions)
         return (
-            f"{' and '.join(absent)} has runs under other values of {conditions} alone, and a claim compares within "
-            "each: claim a number for each algorithm"
+            f"{' and '.join(absent)} has runs under other conditions alone, and a claim compares within each: claim a "
+            "number for each algorithm"
         )
-    if isinstance(claim.at, dict) and claim.at.get("largest") in measurements.grid.conditions:
+    if isinstance(claim.at, dict) and claim.at.get("largest") in measurements.grid.condition_keys:
         return f"{claim.at['largest']} is a condition, among whose values none is chosen: claim a metric under each"
     is_of_grid = _is_of_grid(claim)
     table = measurements.grid if is_of_grid else measurements.tuned
@@ -189,11 +188,13 @@ def _explain_incomparable(claim: Claim, measurements: Measurements) -> str:
     if differing:
         cure = "leave study.strength out" if CHOSEN_STRENGTH in differing else "give all runs one value"
         return f"{claim.metric} is another function for each {' and '.join(differing)}: claim another metric, or {cure}"
-    if claim.at == "share" or "data" not in table.frame:
+    if is_of_grid or "data" not in table.frame:
         return ""
-    candidates = table.data_keys if is_of_grid else [*table.data_keys, *table.objective_keys()]
-    several = describe_several_best(table, candidates, algorithms)
-    return several and f"{several}, among which a claim cannot choose: give all runs one value, or another metric="
+    several = describe_several_best(table, table.objective_keys(), algorithms)
+    return several and (
+        f"{several}, of which the last one is shown, since a claim cannot choose: give all runs one value, name the "
+        "key in hydra.sweeper.conditions, or give another metric="
+    )
 
 
 def _resolution(claim: Claim, table: RunTable) -> float:

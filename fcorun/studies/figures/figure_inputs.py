@@ -148,12 +148,17 @@ class FigureInputs:
     def split_by_condition(self) -> "list[tuple[str, FigureInputs]]":
         """Return the inputs of each combination of the sweep's conditions, with its name, such as ", data.dense=0.1".
 
-        A run that does not depend on a condition, such as a baseline on the cohort, belongs to each of its values.
+        A run that does not depend on a condition, such as a baseline on the cohort, belongs to each of its values. Data
+        of which no algorithm has several are none: claims compare algorithms that are named after their data.
         """
-        keys = [key for key in self.grid.conditions if key in self.grid.varied_keys]
+        composed = [run for run, record in enumerate(self.grid_records) if record.flat_config]
+        of_algorithms = self.grid.frame.iloc[composed].groupby("algo")
+        keys = []
+        for key in self.grid.condition_keys:
+            if key in self.grid.conditions or (of_algorithms[key].nunique(dropna=False) > 1).any():
+                keys.append(key)
         if not keys:
             return [("", self)]
-        composed = [run for run, record in enumerate(self.grid_records) if record.flat_config]
         groups = group_problems(self.grid.read_problems(keys, [[run] for run in composed]))
         tuned_problems = self.tuned.read_problems(keys, [[run] for run in range(len(self.tuned))])
         parts = []

@@ -517,12 +517,6 @@ def test_objectives_of_two_strengths_are_not_compared():
     assert check([0.1, 1.0], metric="objective", above=[0.5]) == ("yes", "")
     holds, note = check([0.1, 1.0], algos="aa", metric="val_loss", above=[0.5])
     assert (holds, note[:41]) == ("not comparable", "a has a best point for each reg.strength,")
-    frame = pd.DataFrame({"algo": "a", "data": ["x", "z"], "algo.client_lr": [0.1, 0.2], "status": "done",
-                          "tail_val_loss": [2.0, 1.0]})  # fmt: skip
-    largest = claim(at={"largest": "algo.client_lr"}, metric="val_loss", above=[0.5])
-    measurements = claims.Measurements(RunTable(frame), RunTable(frame), {"a": [(0, []), (0, [])]})
-    (row,) = claims.check_claims("fig", Figure("t", claims=[largest]), measurements)
-    assert (row["holds"], row["note"][:33]) == ("not comparable", "a has a best point for each data,")
 
 
 @pytest.mark.parametrize("draw", ["bars", "few_rounds", "bytes_race", "graph_race", "personalised"])
