@@ -28,6 +28,7 @@ from fcorun.engine.device_rows import SubsetView
 from fcorun.engine.engine import Engine, message_bytes
 from fcorun.engine.evaluate import Evaluation, why_unranked
 from fcorun.engine.federation import Federation
+from fcorun.engine.promises import check_promises
 from fcorun.engine.schedule import ClientTimes, Schedule
 from fcorun.experiment.classifiers import check_threshold
 from fcorun.experiment.dense_rows import check_dense_rows
@@ -393,7 +394,7 @@ def connect_clients(experiment: PreparedExperiment, data: FederatedData) -> Any:
 def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_view: SubsetView | None = None) -> Engine:
     """Return the engine for the runs that share this experiment's ``batch_key``.
 
-    With ``subset_view``, the data are a subset of the rows of a larger data set that stays on the device.
+    With ``subset_view``, the data are some rows of a larger data set that stays on the device. Raises UserError.
     """
     assert isinstance(experiment.algo, Algorithm)
     settings, problem = experiment.settings, build_problem(experiment, data)
@@ -420,6 +421,7 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         subset=subset_view,
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
+    check_promises(federation, experiment.resolved_privacy, experiment.names)
     if not experiment.topology.waits_for_cohort:  # then arrivals depend on the bytes of messages
         with use_precision(federation.precision):
             sizes = message_bytes(federation, federation.algorithm, federation.uplink)

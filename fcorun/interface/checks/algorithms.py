@@ -14,19 +14,25 @@ import numpy as np
 
 from fcorun.base.errors import UserError
 from fcorun.base.system.machine import use_precision
-from fcorun.engine.engine import CompiledPrograms
+from fcorun.engine.engine import CompiledPrograms, message_bytes
 from fcorun.engine.federation import Federation
 from fcorun.engine.inspection import BOTH_SIDES, inspect_local
+from fcorun.engine.promises import (
+    changed_states,
+    compute_once,
+    explain_gradient_steps,
+    explain_gradient_uploads,
+    explain_public_uploads,
+    explain_sums_messages,
+)
 from fcorun.engine.round import trace_message_shapes
 from fcorun.experiment.build import load_data
 from fcorun.experiment.experiment import minimized_metric
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.algorithm_case import UNINTERRUPTED, AlgorithmCase
 from fcorun.interface.checks.problems import (
-    BlindProblem,
     Config,
     RecordingProblem,
-    compute_once,
     flat,
     grid,
     minimize_squares,
@@ -48,10 +54,10 @@ from fcorun.interface.checks.property_check import (
     skip_unless,
 )
 from fcorun.interface.checks.single_uploads import check_server_of_single_uploads
-from fcorun.methods.algorithms.algorithm import Algorithm, Baseline, LocalData
+from fcorun.methods.algorithms.algorithm import Baseline, LocalData
 from fcorun.methods.algorithms.output_check import check_parameters
-from fcorun.methods.communication.contracts import Identity
-from fcorun.methods.problem.operation_counts import count_operations, to_arrays
+from fcorun.methods.communication.contracts import Identity, counts_uploads
+from fcorun.methods.problem.operation_counts import to_arrays
 from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.runs.job import Watcher
 
@@ -101,6 +107,18 @@ def check_initial_model(case: AlgorithmCase) -> None:
         require_close(f"'{name}' of output() before the first round", value, w0[name], rtol=1e-4, atol=1e-5)
 
 
+def check_bytes(case: AlgorithmCase) -> None:
+    """Require bytes for each message that holds numbers."""
+    skip_unless(not counts_uploads(case.algorithm), "its clients count the bytes that they send")
+    federation = case.engine.federation
+    sizes = message_bytes(federation, federation.algorithm, federation.uplink)
+    messages = zip(federation.shapes[:2], (sizes.uploads, sizes.broadcasts), strict=True)
+    for sent, counted in messages:
+        for message, n_bytes in zip(sent, counted, strict=True):
+            require(n_bytes > 0 or not jax.tree.leaves(message), "a message that holds numbers should take some bytes, "
+                                                                 "and takes none")  # fmt: skip
+
+
 def check_prox_steps(case: AlgorithmCase) -> None:
     """Require that the proxes of the first round have steps of at least 0."""
     federation = case.engine.federation
@@ -127,7 +145,7 @@ def check_received_model(case: AlgorithmCase) -> None:
         """Return the models that ``received_model`` and ``first_received_model`` return before the recorded calls."""
         data, rows = _first_client(federation)
         data = replace(data, full_batch_steps=2).with_whole_data(jnp.asarray(rows))
-        server, client = _changed_states(algorithm, problem, federation.precision)
+        server, client = changed_states(algorithm, problem, federation.precision)
         models = {}
         if algorithm.has_two_exchanges:
             received = algorithm.first_broadcast(server)
@@ -169,25 +187,31 @@ def check_padding(case: AlgorithmCase) -> None:
 def check_rows_in_gradients(case: AlgorithmCase) -> None:
     """Require that clients see their rows in one gradient of each local step, where their traits say so."""
     skip_unless(case.traits.gradient_steps, "its traits do not say that gradients of steps alone read rows")
-    federation = case.engine.federation
-    data, rows = _first_client(federation)
-    batches = jnp.asarray(rows[: len(rows) // 2 * 2].reshape(2, -1))
-    x, y = jnp.full_like(data.x, jnp.nan), jnp.full_like(data.y, jnp.nan)
-    problem = BlindProblem.of(federation.problem).for_side("client")
+    _require_promise(explain_gradient_steps, case)
 
-    def answer() -> Any:
-        unknown = replace(data, x=x, y=y, rows=batches).with_whole_data(jnp.asarray(rows))
-        server, client = _changed_states(federation.algorithm, problem, federation.precision)
-        received = federation.algorithm.broadcast(server)
-        return count_operations(lambda: federation.algorithm.local(problem, received, client, unknown))
 
-    (upload, state), counts = compute_once(answer)
-    for leaf in jax.tree.leaves((upload, state)):
-        require(np.isfinite(leaf).all(), "its upload or its client's state depends on rows besides the gradients of "
-                "steps, which privacy of rows would not hide: leave gradient_steps out of its traits")  # fmt: skip
-    require(counts[0] == batches.size and counts[1] == 0,
-            f"two steps on {batches.size} rows should take {batches.size} gradients of rows, and take {counts[0]} and "
-            f"{counts[1]} of all rows: leave gradient_steps out of its traits")  # fmt: skip
+def check_gradient_uploads(case: AlgorithmCase) -> None:
+    """Require uploads of -client_lr times the gradient of one step, where the traits say so."""
+    skip_unless(case.traits.gradient_uploads, "its traits do not say so")
+    _require_promise(explain_gradient_uploads, case)
+
+
+def check_public_uploads(case: AlgorithmCase) -> None:
+    """Require that public entries of uploads do not depend on rows, states or keys of clients."""
+    skip_unless(case.traits.public_uploads, "its traits name no public entries")
+    _require_promise(explain_public_uploads, case)
+
+
+def check_sums_of_messages(case: AlgorithmCase) -> None:
+    """Require that the server's state is the sum of messages, where the traits say so."""
+    skip_unless(case.traits.sums_messages, "its traits do not say so")
+    _require_promise(explain_sums_messages, case)
+
+
+def _require_promise(explain: Callable[[Federation], str], case: AlgorithmCase) -> None:
+    """Raise Violation for a promise on which privacy counts, as ``explain`` says why it is broken."""
+    broken = explain(case.engine.federation)
+    require(not broken, broken)
 
 
 def _uploads_of(case: AlgorithmCase, federation: Federation, steps: LocalData, whole: np.ndarray) -> jax.Array:
@@ -198,7 +222,7 @@ def _uploads_of(case: AlgorithmCase, federation: Federation, steps: LocalData, w
         steps = replace(steps, full_batch_steps=2)
 
     data = steps.with_whole_data(jnp.asarray(whole))
-    server, client = _changed_states(algorithm, problem, federation.precision)
+    server, client = changed_states(algorithm, problem, federation.precision)
     uploads = []
     if algorithm.has_two_exchanges:
         upload, client = algorithm.first_local(problem, algorithm.first_broadcast(server), client, data)
@@ -215,16 +239,6 @@ def _first_client(federation: Federation) -> tuple[LocalData, np.ndarray]:
     train = federation.data.train
     x, y = (jnp.asarray(v[:n_rows], federation.precision) for v in (train.x, train.y))
     return LocalData(x, y, jnp.asarray(rows[None]), federation.precision), rows
-
-
-def _changed_states(algorithm: Algorithm, problem: Problem, dtype: Any) -> tuple[Any, Any]:
-    """Return states of the server and a client whose numbers differ from the initial ones, and from each other's."""
-    w0 = problem.initial_point(problem.zeros(dtype).map(lambda v: v + jnp.linspace(0.1, 1, v.size).reshape(v.shape)))
-    leaves, structure = jax.tree.flatten(algorithm.init(replace(problem, key_bits=(0, 0)), w0))
-    for k, leaf in enumerate(leaves):
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
-            leaves[k] = leaf * (1 + 0.1 * k)
-    return jax.tree.unflatten(structure, leaves)
 
 
 def check_random_numbers(case: AlgorithmCase) -> None:

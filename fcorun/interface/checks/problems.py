@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import yaml
 from sklearn.datasets import dump_svmlight_file
@@ -25,7 +24,6 @@ from fcorun.experiment.configuration.compose import compose
 from fcorun.experiment.configuration.search_path import user_config_dir
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks.property_check import require, require_at_most, require_finite
-from fcorun.methods.problem.operation_counts import mark
 from fcorun.methods.problem.problem import Problem, Vector
 from fcorun.runs.job import Watcher
 from fcorun.runs.run_experiments import run_experiments
@@ -158,16 +156,6 @@ def flat(parameters: dict[str, Any]) -> np.ndarray:
     return np.concatenate([np.ravel(parameters[name]) for name in sorted(parameters, reverse=True)])
 
 
-def compute_once(function: Callable, *arguments: Any) -> Any:
-    """Return the arrays that a function of these constants computes, as one program, after all of its callbacks.
-
-    Operations one by one would be compiled one by one.
-    """
-    results = jax.jit(lambda: function(*arguments))()
-    jax.effects_barrier()
-    return results
-
-
 @contextmanager
 def numpy_seed(seed: int) -> Iterator[None]:
     """Seed NumPy's global generator within the context, from which a plug-in should not draw."""
@@ -220,18 +208,6 @@ class RecordingProblem(Problem):
     def _loss(self, w: Vector, batch: Any) -> jax.Array:
         jax.debug.callback(lambda point: self.points.append(flat(point)), w)
         return super()._loss(w, batch)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BlindProblem(Problem):
-    """A problem whose gradients do not depend on rows."""
-
-    @classmethod
-    def of(cls, problem: Problem) -> "BlindProblem":
-        return cls(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
-
-    def gradient(self, w: Vector, batch: Any) -> Vector:
-        return mark(w.map(lambda v: jnp.full_like(v, 0.01)), batch.counts)
 
 
 def check_rounds(config: Callable[[Path], Config]) -> None:
