@@ -1,7 +1,7 @@
 """Checks of topologies, channels, rules, faults and privacy: their contract, and equal numbers however runs execute."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from typing import Any
 
@@ -11,11 +11,20 @@ import numpy as np
 from fcorun.base.config import build_plugin, numeric_fields
 from fcorun.base.errors import UserError
 from fcorun.engine.engine import Engine, build_traffic, message_bytes
+from fcorun.engine.promises import explain_clip, explain_noise
+from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
 from fcorun.interface.checks import algorithms, single_uploads
 from fcorun.interface.checks.problems import engine_of, grid, small, snapshots
-from fcorun.interface.checks.property_check import Check, Checked, require, require_close, skip_unless
+from fcorun.interface.checks.property_check import (
+    Check,
+    Checked,
+    require,
+    require_close,
+    require_seed_draws,
+    skip_unless,
+)
 from fcorun.methods.algorithms.algorithm import Traits
 from fcorun.methods.clocks.clock import Clock, NoClock
 from fcorun.methods.communication.aggregation import AggregationRule
@@ -130,7 +139,22 @@ def check_topology_bytes(case: CommunicationCase) -> None:
     require(total == expected, f"the bytes of 5 rounds should be {expected} and are {total}")
 
 
+def check_topology_seed(case: CommunicationCase) -> None:
+    """Require that another seed of the topology draws other links."""
+    data = load_data(prepare(case.run.config()))
+
+    def draw_links(topology: Topology) -> Any:
+        return topology.connect(data.client_names, np.full(data.n_clients, 1 / data.n_clients))
+
+    require_seed_draws(case.plugin, "links", draw_links)
+
+
 # ---------------------------------------------------------------- clocks
+
+
+def check_clock_seed(clock: Clock) -> None:
+    """Require that another seed of the clock draws other speeds."""
+    require_seed_draws(clock, "speeds", lambda clock: vars(clock.speeds([f"client {number}" for number in range(4)])))
 
 
 def check_speeds(clock: Clock) -> None:
@@ -174,9 +198,39 @@ def check_channel_contract(case: CommunicationCase) -> None:
                 _require_no_key(method, upload, initial(upload))
 
 
-def _require_no_key(method: Callable[..., Any], upload: Any, memory: Any) -> None:
+def check_channel_bytes(case: CommunicationCase) -> None:
+    """Require bytes of all arrays that arrive unchanged, and of others a bit for each number but 0."""
+    federation, channel = case.engine.federation, case.plugin
+    assert isinstance(channel, Channel)
+    sizes, shapes = _sizes(case), federation.shapes
+    with jax.enable_x64(True):
+        message = (shapes.broadcasts if case.section == "downlink" else shapes.uploads)[-1]
+        sample = _draw_like(message)
+        sent, memory = channel.send(sample, channel.client_memory(message), jax.random.key(0))
+        if case.section == "downlink":
+            declared = federation.algorithm.broadcast_bytes(message)
+            n_bytes = sizes.broadcasts[-1] + channel.counted_bytes(memory)
+        else:
+            declared = federation.algorithm.upload_bytes_for(federation.problem, message)
+            memories = jax.tree.map(lambda values: np.asarray(values)[None], memory)
+            n_bytes = sizes.uploads[-1] + channel.counted_upload_bytes(memories)
+    n_bits = 0
+    for before, after in zip(jax.tree.leaves(sample), jax.tree.leaves(sent), strict=True):
+        arrives_unchanged = np.array_equal(before, after)
+        n_bits += 8 * before.nbytes if arrives_unchanged else np.count_nonzero(after)
+    least = min(int(np.ceil(n_bits / 8)), declared)
+    require(n_bytes >= least, f"what arrives of a message of {declared} bytes takes {least} bytes or more, and "
+                              f"upload_bytes() says {n_bytes}")  # fmt: skip
+
+
+def _draw_like(upload: Any) -> Any:
+    """Draw arrays of normal numbers, of the shapes and types of an upload."""
     rng = np.random.default_rng(0)
-    sample = jax.tree.map(lambda leaf: np.asarray(rng.standard_normal(leaf.shape), leaf.dtype), upload)
+    return jax.tree.map(lambda leaf: np.asarray(rng.standard_normal(leaf.shape), leaf.dtype), upload)
+
+
+def _require_no_key(method: Callable[..., Any], upload: Any, memory: Any) -> None:
+    sample = _draw_like(upload)
     results = [jax.tree.leaves(method(sample, memory, jax.random.key(seed))) for seed in (0, 1)]
     for first, second in zip(*results, strict=True):
         require_close(f"{method.__name__}() with another key, since uses_key is False,", second, first)
@@ -220,6 +274,23 @@ def check_lies(case: CommunicationCase) -> None:
         upload = case.engine.federation.shapes.uploads[-1]
         memories = jax.eval_shape(lambda: faults.client_memory((upload,)))
         _require_same_shapes(faults.lie, upload, memories[0] if memories else None)
+
+
+def check_lies_change_messages(case: CommunicationCase) -> None:
+    """Require that a liar sends other numbers than its own, in the second round at the latest."""
+    faults = case.plugin
+    assert isinstance(faults, Faults)
+    lies = faults.has_liars and not faults.changes_targets
+    skip_unless(lies, "its clients send what they have computed")
+    with jax.enable_x64(True):
+        upload = case.engine.federation.shapes.uploads[-1]
+        memories = faults.client_memory((upload,))
+        first = _draw_like(upload)
+        _, memory = faults.lie(first, memories[0] if memories else None, jax.random.key(0))
+        second = jax.tree.map(lambda values: 2 * values, first)
+        sent, _ = faults.lie(second, memory, jax.random.key(1))
+    honest = jax.tree.all(jax.tree.map(np.array_equal, sent, second))
+    require(not honest, "lie() should return something else than the upload of the client, and returns that")
 
 
 def check_fault_bytes(case: CommunicationCase) -> None:
@@ -281,6 +352,22 @@ def check_clipping(case: CommunicationCase) -> None:
                 require_close(f"'{name}' of a message that is clipped twice", value, clipped[name], rtol=1e-12)
 
 
+def check_bound_of_messages(case: CommunicationCase) -> None:
+    """Require that long messages of one direction are clipped to one message, half of it with half of the clip."""
+    privacy = _resolved_privacy(case)
+    skip_unless(privacy.acts, "it hides nothing")
+    broken = explain_clip(privacy)
+    require(not broken, broken)
+
+
+def check_noise_of_rounds(case: CommunicationCase) -> None:
+    """Require unlike noise in two rounds."""
+    privacy = _resolved_privacy(case)
+    skip_unless(privacy.acts, "it adds no noise")
+    broken = explain_noise(privacy)
+    require(not broken, broken)
+
+
 def check_messages_that_overflow(case: CommunicationCase) -> None:
     """Require that a message or a state that is not finite counts as no message, and that no clip overflows."""
     privacy = _resolved_privacy(case)
@@ -316,6 +403,12 @@ def check_noise(case: CommunicationCase) -> None:
     require(abs(values.mean()) < 5 * spread / np.sqrt(values.size), f"the noise has the mean {values.mean():g}")
     correlation = np.corrcoef(values, others)[0, 1]
     require(abs(correlation) < 5 / np.sqrt(values.size), f"the noise of two keys has the correlation {correlation:g}")
+    if "noise" in numeric_fields(privacy):
+        louder = replace(privacy, noise=2 * privacy.noise)  # type: ignore[attr-defined, call-arg]
+        louder_spread = np.std(louder.draw_noise(message, key, 4)["weights"])
+        require(
+            louder_spread > spread, f"twice the noise has the deviation {louder_spread:g}, and the noise {spread:g}"
+        )
 
 
 def check_epsilon(case: CommunicationCase) -> None:
@@ -366,13 +459,22 @@ _RUN_CHECKS = (
     _of_run(algorithms.check_float64),
     _of_run(algorithms.check_two_devices),
 )
-TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, *_RUN_CHECKS)
-CHANNEL_CHECKS = (check_channel_contract, *_RUN_CHECKS, check_grid_of_numbers)
-FAULT_CHECKS = (check_lies, check_fault_bytes, check_run_without_faults, *_RUN_CHECKS, check_grid_of_numbers)
+TOPOLOGY_CHECKS = (check_initial_model, check_topology_bytes, check_topology_seed, *_RUN_CHECKS)
+CHANNEL_CHECKS = (check_channel_contract, check_channel_bytes, *_RUN_CHECKS, check_grid_of_numbers)
+FAULT_CHECKS = (
+    check_lies,
+    check_lies_change_messages,
+    check_fault_bytes,
+    check_run_without_faults,
+    *_RUN_CHECKS,
+    check_grid_of_numbers,
+)
 PRIVACY_CHECKS = (
     check_clipping,
+    check_bound_of_messages,
     check_messages_that_overflow,
     check_noise,
+    check_noise_of_rounds,
     check_epsilon,
     check_bytes_without_privacy,
     *_RUN_CHECKS,
@@ -397,4 +499,4 @@ def list_checks(section: str, name: str, overrides: Sequence[str]) -> Checked:
 def list_clock_checks(name: str, overrides: Sequence[str]) -> Checked:
     """Yield the checks of ``clock=NAME``."""
     clock = build_plugin("clock", small(f"clock={name}", *overrides)["clock"])
-    yield f"clock={name}", [check_speeds], clock
+    yield f"clock={name}", [check_speeds, check_clock_seed], clock

@@ -10,7 +10,7 @@ import numpy as np
 from fcorun.base.config import build_plugin
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.interface.checks.problems import check_rounds, compose_cached, numpy_seed
-from fcorun.interface.checks.property_check import Checked, find_checks, require, skip_unless
+from fcorun.interface.checks.property_check import Checked, find_checks, require, require_seed_draws, skip_unless
 
 HOSTS = 2
 _COLUMNS = ("x", "y", "client", "weight", "offset", "group", "fold")
@@ -70,6 +70,18 @@ def check_repeatable(case: DatasetCase) -> None:
         same = same and first[name].dtype == second[name].dtype and np.array_equal(first[name], second[name])
         require(same, f"{name} should be the same when the data are loaded again, and differs: draw random numbers "
                       "from fcorun.random_stream(seed, ...)")  # fmt: skip
+
+
+def check_seed(case: DatasetCase) -> None:
+    """Require that another seed of the data set draws other rows, with the same clients and features."""
+
+    def draw_rows(dataset: Dataset) -> dict[str, np.ndarray]:
+        data = dataset.load()
+        same = data.clients == case.data.clients and data.features.names == case.data.features.names
+        require(same, "another seed should draw rows of the same clients and features, and draws other names")
+        return dict(_arrays(data))
+
+    require_seed_draws(case.dataset, "rows", draw_rows)
 
 
 def check_fingerprint(case: DatasetCase) -> None:

@@ -6,12 +6,13 @@ A check is a function ``check_...`` of a subject. The first line of its docstrin
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import jax
 import numpy as np
 
-from fcorun.base.errors import describe_error
+from fcorun.base.errors import UserError, describe_error
 from fcorun.base.records.record import Record
 
 # Tests a property of a subject, and returns a remark for the user or None. Raises Violation, NotApplicable, or any
@@ -75,6 +76,25 @@ def require(holds: object, message: str) -> None:
     """Raise Violation with the message unless the property holds."""
     if not holds:
         raise Violation(message)
+
+
+def require_seed_draws(plugin: Any, what: str, draw: Callable[[Any], Any]) -> None:
+    """Raise Violation unless another ``seed`` of a plug-in draws other arrays. Raises NotApplicable without a seed.
+
+    ``draw`` returns a pytree of arrays; each of three seeds may draw the same ones by chance.
+    """
+    skip_unless(hasattr(plugin, "seed"), "it has no seed")
+    drawn = draw(plugin)
+    for seed in range(plugin.seed + 1, plugin.seed + 4):
+        try:
+            other = draw(replace(plugin, seed=seed))
+        except UserError as refusal:
+            raise NotApplicable(str(refusal)) from None
+        same_structure = jax.tree.structure(drawn) == jax.tree.structure(other)
+        if not (same_structure and jax.tree.all(jax.tree.map(np.array_equal, drawn, other))):
+            return
+    require(False, f"another seed should draw other {what}, and draws the same, so that runs of several seeds would "
+            "count one draw several times: draw from self.seed, or leave the field seed out")  # fmt: skip
 
 
 def require_close(name: str, actual: Any, expected: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
