@@ -124,6 +124,25 @@ def build_table(
     return runs
 
 
+def tabulate_plans(
+    configs: list[dict[str, Any]], conditions: Sequence[str], choices_of_privacy: Collection[str]
+) -> RunTable:
+    """Return a table of runs that have not begun, by their flat configurations: the keys that vary, and no results.
+
+    Conditions are those of the sweep and those that ``build_table`` finds by the keys alone.
+    """
+    import pandas as pd
+
+    varied = find_varied_keys(configs)
+    rows = []
+    for config in configs:
+        row = {"algo": config["algo.name"], "data": config["data.name"], "status": "new"}
+        rows.append(row | {key: config.get(_config_key(key)) for key in varied})
+    own = [key for key in varied if is_environment_seed(key) or asks_for_privacy(key, choices_of_privacy)]
+    frame = pd.DataFrame(rows, columns=["algo", "data", *varied, "status"])
+    return RunTable(frame, conditions=[*conditions, *own], seeds_of_data=_find_seeds_of_data(configs))
+
+
 def asks_for_privacy(key: str, choices: Collection[str]) -> bool:
     """Return whether a key says how private a run must be, of which less is always better for the model.
 

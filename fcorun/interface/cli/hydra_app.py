@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fcorun.experiment.experiment import PreparedExperiment
     from fcorun.runs.sweep import SweepPoint
 
-PointsCheck = Callable[[Sequence["SweepPoint"]], None]  # raises UserError
+PointsCheck = Callable[[Sequence["SweepPoint"], Sequence[str]], None]  # raises UserError
 
 _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"execution_whitelist": []}
 
@@ -46,7 +46,7 @@ _VERSION_OPTIONS: dict[str, Any] = {"version_base": "1.3"} if HYDRA_1_3 else {"e
 def run_sweep_command(arguments: list[str], check: PointsCheck | None = None) -> None:
     """Run ``fcorun -m`` with some arguments in this process, and print the errors of its runs.
 
-    ``check`` receives all points before any is run. Raises its UserError, or that of a sweep that
+    ``check`` receives all points before any is run, and the conditions. Raises its UserError, or that of a sweep that
     cannot start, and KeyboardInterrupt.
     """
     failures = compose_and_run(normalize_overrides(["-m", *arguments]), check)
@@ -82,7 +82,7 @@ def report_error(error: BaseException, arguments: Sequence[str]) -> int:
 def compose_and_run(arguments: list[str], check: PointsCheck | None = None) -> list[BaseException]:
     """Have Hydra compose the arguments of a command line, and run the result; return the errors.
 
-    ``check`` receives a sweep's points before any is run.
+    ``check`` receives a sweep's points before any is run, and its conditions.
     """
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
 
@@ -112,7 +112,7 @@ def compose_and_run(arguments: list[str], check: PointsCheck | None = None) -> l
                 if not launcher.get("wait", True):
                     raise UserError("`hydra.launcher.wait=false`: a figure waits for its runs, by which it judges "
                                     "claims: leave it out")  # fmt: skip
-                check(points)
+                check(points, config.hydra.sweeper.get("conditions") or ())
             with interruptible_at_once():
                 code, values = run_points(points, config, launcher, arguments, without_report=without_report)
         except BaseException as error:

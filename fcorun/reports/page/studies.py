@@ -28,7 +28,7 @@ def find_studies(folders: Sequence[Path]) -> list[Path]:
 
 def is_figure(folder: Path) -> bool:
     """Return True if a folder holds a figure."""
-    return (folder / CLAIMS_CSV).exists() and (folder / "figure.png").exists()
+    return (folder / CLAIMS_CSV).exists() and (folder / FIGURE.name).exists()
 
 
 def check_study(folder: Path) -> None:

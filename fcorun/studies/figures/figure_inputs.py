@@ -79,13 +79,8 @@ class FigureInputs:
 
         Several cohorts on the same data are refused, too: they would count as repetitions of the data.
         """
-        if self.tuned.runs_of_repetitions != {1}:
-            raise UserError(f"figure: {self.figure.draw} takes each run for a repetition, and some have the same data: "
-                            "vary seed or data.seed together, or give draw=curves")  # fmt: skip
         keys = [*self.tuned.condition_keys, *self.tuned.objective_keys()]
-        if several := describe_several_best(self.tuned, keys, self.algorithms):
-            raise UserError(f"figure: {several}, and runs of different problems have no common average: give all runs "
-                            "the same value, or another metric=")  # fmt: skip
+        check_one_best_point(self.figure, self.tuned, keys, self.algorithms)
 
     def describe_seeds(self, algo: str) -> str:
         """Say how many of its seeds an algorithm has; return an empty text if none was lost."""
@@ -181,6 +176,19 @@ class FigureInputs:
     def grid_view(self) -> ProblemView:
         """All points of the grid."""
         return ProblemView(self.grid, self.grid_records, self.metric, self.line_styles)
+
+
+def check_one_best_point(figure: Figure, table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> None:
+    """Raise UserError for runs that a figure would average like seeds: of several problems, which ``keys`` tell apart,
+    or of several cohorts on the same data, which would count as repetitions of the data.
+    """
+    cure = "give draw: curves" + (", without verdicts" if figure.verdicts else "")
+    if table.runs_of_repetitions != {1}:
+        raise UserError(f"figure: {figure.draw} takes each run for a repetition, and some have the same data: zip seed "
+                        f"and data.seed, or {cure}")  # fmt: skip
+    if several := describe_several_best(table, keys, algorithms):
+        raise UserError(f"figure: {several}, and runs of different problems have no common average: {cure}, which "
+                        "draws each")  # fmt: skip
 
 
 def describe_several_best(table: RunTable, keys: Sequence[str], algorithms: Sequence[str]) -> str:

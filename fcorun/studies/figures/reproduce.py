@@ -22,8 +22,8 @@ from fcorun.base.config import (
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
 from fcorun.base.override_text import quote_text, split_overrides
-from fcorun.base.picture_style import name_picture_style
-from fcorun.base.records.formats import frame_csv, json_text
+from fcorun.base.picture_style import name_picture_files, name_picture_style
+from fcorun.base.records.formats import flatten, frame_csv, json_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings, replace_conditions
 from fcorun.base.system.files import write_atomically
@@ -34,7 +34,7 @@ from fcorun.experiment.configuration.search_path import find_choices, header_com
 from fcorun.experiment.experiment import PreparedExperiment
 from fcorun.methods.algorithms.algorithm import Baseline
 from fcorun.methods.clocks.clock import NoClock
-from fcorun.reports.build_table import build_table
+from fcorun.reports.build_table import build_table, tabulate_plans
 from fcorun.reports.pictures.drawing_processes import draw_later
 from fcorun.reports.run_table import (
     REGULARIZED_METRICS,
@@ -48,7 +48,7 @@ from fcorun.reports.run_table import (
 from fcorun.reports.unfinished import warn_unfinished
 from fcorun.runs.sweep import SweepPoint
 from fcorun.studies.figures import claims, drawing
-from fcorun.studies.figures.figure_inputs import FigureInputs
+from fcorun.studies.figures.figure_inputs import FigureInputs, check_one_best_point
 from fcorun.studies.figures.papers import faults_race, fco, personalised, privacy_race, races
 from fcorun.studies.figures.papers import fedsplit_figures as fedsplit
 from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove_notes
@@ -57,6 +57,7 @@ from fcorun.studies.figures.spec import Figure, find_figure, load_figure, remove
 GAP_PICTURES = ("rates", "conditioning", "graph_race")
 SOLVED_PICTURES = ("rates",)  # whose problems are solved in this process, for the verdicts, too
 SMALL_GAPS = ("few_rounds", "bytes_race", "graph_race")  # pictures and verdicts down to ``races.FLOOR``
+AVERAGED = ("bars", "bytes_race", "few_rounds", "graph_race", "personalised")  # of one best point of each algorithm
 GAP_VERDICTS = ("bounds", "fixed_points", "conditioning", "few_rounds")
 # runs ``fcorun -m`` with these arguments, has ``check`` see the points before any is run, and reports failures
 SweepRunner = Callable[..., None]
@@ -129,8 +130,8 @@ class FigureResult:
     Attributes:
         folder: the folder of the figure.
         rows: the rows of claims.csv.
-        warnings: a sentence each, about lost seeds and runs that had not converged.
-        complete: whether all runs of the grid came to an end, and no run with a further seed failed.
+        warnings: a sentence each, about lost seeds, runs that had not converged, and a picture that was not drawn.
+        complete: whether the picture was drawn, all runs of the grid came to an end, and no other one failed.
         records: the records of the grid, and of the runs with further seeds that are done; each once.
         wants_page: whether the configuration asks for report.html.
     """
@@ -186,7 +187,7 @@ def reproduce(
         figure = remove_notes(figure)
     records_folder = out / f"{figure.runs or name}{suffix}"
     other_algorithms = any(re.match(r"\+*(algo(\.name)?=|hydra\.sweeper\.)", text) for text in arguments)
-    check = partial(check_runs, figure, other_algorithms)
+    check = partial(check_runs, figure, other_algorithms, config["metric"])
     is_dry = config["dry_run"]
     inputs = _run_figure(sweep, figure, config["metric"], records_folder, arguments, check=check, is_dry=is_dry)
     style = name_picture_style(config["style"], config["width"])
@@ -206,9 +207,16 @@ def reproduce(
         "ours": path.is_relative_to(packaged_config_dir()),
     }
     table = _tabulate_best(inputs)
-    pictures = wait_for_pictures()
+    warnings = _warn_lost_seeds(inputs)
     folder = out / f"{name}{suffix}"
     folder.mkdir(parents=True, exist_ok=True)
+    try:
+        pictures = wait_for_pictures()
+    except UserError as error:
+        pictures = {}
+        warnings.append(f"figure.png was not drawn: {error}")
+        for file in name_picture_files("figure"):  # those of earlier runs
+            (folder / file).unlink(missing_ok=True)
     write_atomically(folder / "table.csv", frame_csv(table))
     write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     write_atomically(folder / "figure.json", json_text(description))
@@ -217,8 +225,8 @@ def reproduce(
     return FigureResult(
         folder=folder,
         rows=rows,
-        warnings=_warn_lost_seeds(inputs),
-        complete=not inputs.failed and not inputs.unfinished_points,
+        warnings=warnings,
+        complete=bool(pictures) and not inputs.failed and not inputs.unfinished_points,
         records=inputs.records,
         wants_page=config["report"],
     )
@@ -250,23 +258,24 @@ def _run_figure(
     folder: Path,
     overrides: Sequence[str],
     *,
-    check: Callable[[Sequence[PreparedExperiment]], None] | None = None,
+    check: Callable[[Sequence[PreparedExperiment], Sequence[str]], None] | None = None,
     is_dry: bool = False,
 ) -> FigureInputs:
     """Run the grid in ``folder``/runs, and its best points with further seeds in ``folder``/seeds.
 
-    ``check`` receives the experiments of the grid before any is run, unless one of them cannot be prepared.
+    ``check`` receives the experiments of the grid, and its conditions, before any is run, unless one of them cannot be
+    prepared.
     Raises UserError if no run came to an end; if ``is_dry``, once the grid is listed, DryRun if all of it can be made.
     """
     overrides_of: dict[Path, str] = {}  # by the folder of a point of the grid
     broken: list[SweepPoint] = []
 
-    def see(points: Sequence[SweepPoint]) -> None:
+    def see(points: Sequence[SweepPoint], conditions: Sequence[str]) -> None:
         overrides_of.update({point.folder: point.overrides for point in points})
         broken.extend(point for point in points if point.experiment is None)
         experiments = [point.experiment for point in points if point.experiment]
         if check is not None and not broken:
-            check(experiments)
+            check(experiments, conditions)
         if not is_dry:  # the figure's file says all conditions: one may have been taken out of it
             replace_conditions(folder / "runs", ())
 
@@ -298,7 +307,7 @@ def _run_figure(
         empty = [f"hydra.sweeper.{name}=null" for name in ("params", "zip", "conditions")]
         further = [*fixed, *empty, f"hydra.sweeper.also=[{listed}]"]
         replace_conditions(folder / "seeds", settings.conditions)  # the sweeper would refuse those that are no axes
-        _run_sweep(partial(sweep, check=points.extend), folder / "seeds", further)
+        _run_sweep(partial(sweep, check=lambda found, _: points.extend(found)), folder / "seeds", further)
     seed_runs = [(rows_of_jobs[job], Record(point.folder)) for point in points for job in point.combinations]
     done = [record for _, record in seed_runs if record.status.get("status") == "done"]
     seed_records = list(dict.fromkeys(done))
@@ -468,8 +477,16 @@ def check_metrics(figure: Figure, catalogue: MetricCatalogue) -> None:
             )
 
 
-def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[PreparedExperiment]) -> None:
+def check_runs(
+    figure: Figure,
+    other_algorithms: bool,
+    metric: str | None,
+    experiments: Sequence[PreparedExperiment],
+    conditions: Sequence[str],
+) -> None:
     """Raise UserError if the experiments of a figure's runs lack what the figure draws or claims.
+
+    ``metric`` is the one that chooses the best points, under each of the ``conditions``.
 
     Of ``other_algorithms`` than those of the figure's file, claims need not name the ones that run, and the metrics may
     be those that only algorithms of claims declare.
@@ -486,6 +503,8 @@ def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[Pre
     check_gap_metrics(figure, settings)
     check_drawn_functions(figure, settings)
     check_axes(figure, experiments)
+    if {figure.draw, figure.verdicts} & {*AVERAGED}:
+        check_averages(figure, metric, experiments, conditions)
     for experiment in experiments:
         check_printed(figure, experiment)
         if figure.seeds and figure.seeded == "data" and not hasattr(experiment.data, "seed"):
@@ -494,6 +513,17 @@ def check_runs(figure: Figure, other_algorithms: bool, experiments: Sequence[Pre
                             "the rows `seed`")  # fmt: skip
     for experiment in {experiment.fingerprint: experiment for experiment in experiments}.values():
         check_accuracy(figure, experiment)
+
+
+def check_averages(
+    figure: Figure, metric: str | None, experiments: Sequence[PreparedExperiment], conditions: Sequence[str]
+) -> None:
+    """Raise UserError if a picture or a verdict would average runs of several problems, as far as the runs tell."""
+    choices = {name for experiment in experiments for name in experiment.privacy.choices}
+    plans = tabulate_plans([flatten(experiment.config) for experiment in experiments], conditions, choices)
+    keys = [*plans.condition_keys, *(plans.function_keys(metric) if metric else ())]
+    algorithms = [name for name in dict.fromkeys(plans.frame["algo"]) if name in (figure.only or [name])]
+    check_one_best_point(figure, plans, keys, algorithms)
 
 
 def check_axes(figure: Figure, experiments: Sequence[PreparedExperiment]) -> None:

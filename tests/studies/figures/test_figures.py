@@ -70,7 +70,7 @@ MADE_HERE = [name for name in figures() if "root" not in load_figure(name)[1]["d
 def test_no_run_of_a_figure_is_refused(name, tmp_path, monkeypatch):
     """Each run with the data of the first one fits them, so that none fails later for what a check knows before."""
 
-    def check_all(points):
+    def check_all(points, _):
         experiments = [point.experiment for point in points]
         first = experiments[0]
         data = load_data(first)
@@ -90,7 +90,7 @@ def test_claims_name_algorithms_that_the_figure_runs(name, tmp_path, monkeypatch
     """So do printed rates. The data, which may have to be downloaded, are not looked at."""
     figure, _ = load_figure(name)
 
-    def check_names(points):
+    def check_names(points, _):
         check_algorithms(figure, {point.experiment.names["algo"] for point in points})
         raise UserError("all names are checked")
 

@@ -35,7 +35,7 @@ def load_swept(sweep, folder):
     for i, record in enumerate(records):
         point = {"folder": record.folder, "overrides": "algo=fedavg", "experiment": None, "combinations": [i]}
         points.append(SimpleNamespace(**point))
-    sweep.keywords["check"](points)
+    sweep.keywords["check"](points, ())
     return build_table(records, root=folder)
 
 

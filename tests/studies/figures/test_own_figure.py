@@ -14,6 +14,7 @@ from fcorun.base.records.sweep_settings import load_settings
 from fcorun.experiment.configuration.search_path import find_choices, packaged_config_dir, use_config_dir
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.hydra_app import run_sweep_command
+from fcorun.reports.page.studies import is_figure
 from fcorun.studies.figures.reproduce import reproduce
 from fcorun.studies.figures.spec import list_figures, load_figure
 
@@ -142,6 +143,56 @@ def test_no_override_types_a_check_of_a_figure_away(given, monkeypatch):
     with use_config_dir("myconf"), fails("bytes_race compares gaps far below the rounding of float32"):
         reproduce("own", Path("here"), run_sweep_command, overrides=[given])
     assert not Path("here").exists()
+
+
+AVERAGED = {
+    "cohorts": ("clients_per_round: '2,3'}, conditions: [clients_per_round]", "clients_per_round"),
+    "privacy": ("privacy.epsilon: '2,8', privacy.clip: '1,2'}", "privacy.epsilon"),
+    "data": ("data.mean_scale: '0,1'}", "data.mean_scale"),
+    "strengths": ("reg.strength: '0.1,0.2'}", "reg.strength"),
+    "crossed seeds": ("seed: '0,1', data.seed: '0,1'}", ""),
+}
+
+
+@pytest.mark.parametrize(("axis", "key"), AVERAGED.values(), ids=AVERAGED)
+def test_runs_of_several_problems_are_not_averaged_and_nothing_runs(axis, key, monkeypatch):
+    """Keys of which a method has one best point, such as its rate and its clip, are."""
+    monkeypatch.setattr("fcorun.interface.cli.hydra_app.run_points", start_sweep)
+
+    def make(params, draw="bars", verdicts="null"):
+        base = "defaults: [override /data: lasso, override /privacy: gaussian]\nmetric: objective\n"
+        private = "data: {clients: 200}\nclients_per_round: null\nprivacy: {clip: 1, delta: 1e-4, epsilon: 2}\n"
+        sweep = f"hydra: {{sweeper: {{params: {{algo: 'fedmid,feddualavg', {params}}}}}\n"
+        figure = f"figure: {{title: Mine, draw: {draw}, verdicts: {verdicts}, panels: [objective]}}\n"
+        write("experiment/own.yaml", base + private + sweep + figure)
+        with use_config_dir("myconf"):
+            reproduce("own", Path("here"), run_sweep_command)
+
+    reason = f"a best point for each {key}, and" if key else "bars takes each run for a repetition"
+    with fails(reason, "give draw: curves"):
+        make(axis)
+    with fails("the sweep started"):
+        make(axis, draw="curves")
+    with fails("the sweep started"):
+        make("algo.client_lr: '0.01,0.02', privacy.clip: '1,2'}")
+    assert not Path("here").exists()
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_claims(capsys):
+    claims = "[{says: small, algo: fedavg, metric: objective, below: [1e9]}]"
+    for panel, code in (("objective", 0), ("val_accuracy", 1)):
+        write(
+            "experiment/own.yaml",
+            "defaults: [override /data: lasso_16, override /algo: fedavg]\nmetric: objective\n"
+            f"figure: {{title: Mine, draw: bars, panels: [{panel}], claims: {claims}}}\n",
+        )
+        assert main(["figure", "own", *SMALL, "out=here", "--config-dir", "myconf"]) == code
+        (folder,) = Path("here").glob("own-*")
+        assert pd.read_csv(folder / "claims.csv")["holds"].tolist() == ["yes"]
+        assert len(pd.read_csv(folder / "table.csv")) == 1
+        assert (folder / "figure.png").exists() == (not code)  # no picture of before stays
+        assert is_figure(folder)
+    assert "figure.png was not drawn: figure.panels: val_accuracy was not measured" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -115,7 +115,9 @@ def _make_figures(names: Sequence[str], folder: Path, fast: bool, overrides: Seq
             code = 1
         _print_claims(figure.rows, out)
         out.print_lines([*figure.warnings, *sentences])
-        out.print(f"{figure.folder}/figure.png in {time.perf_counter() - start:.0f} s\n")
+        picture = figure.folder / "figure.png"
+        made = picture if picture.exists() else figure.folder
+        out.print(f"{made} in {time.perf_counter() - start:.0f} s\n")
     return code
 
 
