@@ -74,6 +74,7 @@ def check_repeatable(case: DatasetCase) -> None:
 
 def check_seed(case: DatasetCase) -> None:
     """Require that another seed of the data set draws other rows, with the same clients and features."""
+    skip_unless(not case.dataset.sources(), "its rows are read from files, which a seed may divide at most")
 
     def draw_rows(dataset: Dataset) -> dict[str, np.ndarray]:
         data = dataset.load()
