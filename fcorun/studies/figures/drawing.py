@@ -4,9 +4,11 @@ Another process draws them while the claims are checked: it need not import JAX 
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from fcorun.base.errors import UserError
+from fcorun.base.picture_style import name_picture_files
 from fcorun.reports.pictures import best_curves, structure
 from fcorun.reports.pictures.layout import add_legend, make_figure, pt, render_formats, style_context
 from fcorun.reports.run_table import describe_band, seed_band, seeds_agree
@@ -25,6 +27,21 @@ def render_figure(
             picture.text(0.995, -0.005, stamp, ha="right", va="top", color="#D55E00", style="italic")
         contents = render_formats(picture, ("png", "pdf"))
     return {f"figure.{format}": content for format, content in contents.items()}
+
+
+def take_pictures(
+    wait_for_pictures: Callable[[], dict[str, bytes]], folder: Path
+) -> tuple[dict[str, bytes], list[str]]:
+    """Return the contents of a figure's pictures, and no warning; of a picture that cannot be drawn nothing and why.
+
+    Files of an earlier picture are then removed from the folder: they would stay beside new claims.
+    """
+    try:
+        return wait_for_pictures(), []
+    except UserError as error:
+        for name in name_picture_files("figure"):
+            (folder / name).unlink(missing_ok=True)
+        return {}, [f"figure.png was not drawn: {error}"]
 
 
 def draw_curves(inputs: FigureInputs) -> Any:

@@ -22,7 +22,7 @@ from fcorun.base.config import (
 from fcorun.base.errors import UserError, suggest_name
 from fcorun.base.metrics import CATALOGUE, REFERENCE_METRICS, Metric, MetricCatalogue, is_baseline_row
 from fcorun.base.override_text import quote_text, split_overrides
-from fcorun.base.picture_style import name_picture_files, name_picture_style
+from fcorun.base.picture_style import name_picture_style
 from fcorun.base.records.formats import flatten, frame_csv, json_text
 from fcorun.base.records.record import Record
 from fcorun.base.records.sweep_settings import load_settings, replace_conditions
@@ -207,16 +207,9 @@ def reproduce(
         "ours": path.is_relative_to(packaged_config_dir()),
     }
     table = _tabulate_best(inputs)
-    warnings = _warn_lost_seeds(inputs)
     folder = out / f"{name}{suffix}"
     folder.mkdir(parents=True, exist_ok=True)
-    try:
-        pictures = wait_for_pictures()
-    except UserError as error:
-        pictures = {}
-        warnings.append(f"figure.png was not drawn: {error}")
-        for file in name_picture_files("figure"):  # those of earlier runs
-            (folder / file).unlink(missing_ok=True)
+    pictures, not_drawn = drawing.take_pictures(wait_for_pictures, folder)
     write_atomically(folder / "table.csv", frame_csv(table))
     write_atomically(folder / "claims.csv", frame_csv(pd.DataFrame(rows, columns=list(claims.COLUMNS))))
     write_atomically(folder / "figure.json", json_text(description))
@@ -225,7 +218,7 @@ def reproduce(
     return FigureResult(
         folder=folder,
         rows=rows,
-        warnings=warnings,
+        warnings=[*_warn_lost_seeds(inputs), *not_drawn],
         complete=bool(pictures) and not inputs.failed and not inputs.unfinished_points,
         records=inputs.records,
         wants_page=config["report"],
