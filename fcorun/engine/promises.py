@@ -33,10 +33,10 @@ class BlindProblem(Problem):
         return cls(**{field.name: getattr(problem, field.name) for field in fields(Problem)})
 
     def gradient(self, w: Vector, batch: Any) -> Vector:
-        return mark(w.map(_wave), batch.counts)
+        return mark(w.map(_unlike_numbers), batch.counts)
 
 
-def _wave(array: Any) -> jax.Array:
+def _unlike_numbers(array: Any) -> jax.Array:
     """Return unlike numbers in (0, 0.02), of the shape and the type of an array."""
     return 0.01 + 0.01 * jnp.sin(jnp.arange(array.size, dtype=array.dtype)).reshape(array.shape)
 
@@ -86,7 +86,7 @@ def explain_clip(privacy: Privacy) -> str:
 
     def clip_long(privacy: Privacy, length: float) -> np.ndarray:
         with use_precision(_DTYPE):
-            message = {"weights": length * _wave(jnp.zeros(40)), "bias": jnp.asarray(-length)}
+            message = {"weights": length * _unlike_numbers(jnp.zeros(40)), "bias": jnp.asarray(-length)}
             clipped = privacy.clip_message(message)
             return np.append(clipped["weights"], clipped["bias"])
 
@@ -169,7 +169,7 @@ def explain_gradient_uploads(federation: Federation) -> str:
         return broken
     message = jax.tree.leaves(split_message(upload, federation.algorithm.traits)[0])
     with use_precision(_DTYPE):
-        expected = [-rate * _wave(values) for values in federation.problem.zeros(_DTYPE).values()]
+        expected = [-rate * _unlike_numbers(values) for values in federation.problem.zeros(_DTYPE).values()]
     if len(message) == len(expected) and all(map(_is_close, message, expected)):
         return ""
     return ("its traits say gradient_uploads, and after one step its upload is not -client_lr times the gradient of "
@@ -186,7 +186,7 @@ def explain_sums_messages(federation: Federation) -> str:
         for factor in factors:
             mean = jax.tree.map(lambda v: jnp.ones(v.shape, v.dtype), shapes)
             message, public = split_message(mean, algorithm.traits)
-            message = jax.tree.map(lambda v, factor=factor: factor * (_wave(v) - 0.01), message)
+            message = jax.tree.map(lambda v, factor=factor: factor * (_unlike_numbers(v) - 0.01), message)
             server = algorithm.server(problem, server, join_message(message, public))
         return to_arrays(server)
 
@@ -236,7 +236,7 @@ def _make_client(federation: Federation, shape: tuple[int, int], number: int = 0
     weight, offset = (jnp.ones(1, _DTYPE) if name in columns else None for name in ("weight", "offset"))
     if is_blind:
         y = y if jnp.issubdtype(y.dtype, jnp.floating) else jnp.where(y > 0, 0, 1)
-        x, y, weight, offset = jax.tree.map(_forget, (x, y, weight, offset))
+        x, y, weight, offset = jax.tree.map(_fill_with_nan, (x, y, weight, offset))
     rows = jnp.zeros(shape, jnp.int32)
     client = LocalData(
         x,
@@ -252,7 +252,7 @@ def _make_client(federation: Federation, shape: tuple[int, int], number: int = 0
     return client.with_whole_data(rows.ravel())
 
 
-def _forget(array: jax.Array) -> jax.Array:
+def _fill_with_nan(array: jax.Array) -> jax.Array:
     return jnp.full_like(array, np.nan) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 

@@ -174,17 +174,17 @@ class OpenRuns:
 
     def find_or_begin(self, record: SentRecord, begin: Callable[[], Any]) -> OpenRun:
         """Return the run of a record, which ``begin`` begins if there is none."""
-        key = _key(record)
+        key = _key_of_run(record)
         if key not in self._runs:
             self._runs[key] = OpenRun(begin())
         return self._runs[key]
 
     def close(self, record: SentRecord) -> OpenRun | None:
         """Return the run of a record, if there is one, and forget it."""
-        return self._runs.pop(_key(record), None)
+        return self._runs.pop(_key_of_run(record), None)
 
 
-def _key(record: SentRecord) -> tuple[Path, str]:
+def _key_of_run(record: SentRecord) -> tuple[Path, str]:
     return record.place.resolve(), str(record.status["identity"])
 
 

@@ -263,7 +263,7 @@ def _run_figure(
     overrides_of: dict[Path, str] = {}  # by the folder of a point of the grid
     broken: list[SweepPoint] = []
 
-    def see(points: Sequence[SweepPoint], conditions: Sequence[str]) -> None:
+    def note_points(points: Sequence[SweepPoint], conditions: Sequence[str]) -> None:
         overrides_of.update({point.folder: point.overrides for point in points})
         broken.extend(point for point in points if point.experiment is None)
         experiments = [point.experiment for point in points if point.experiment]
@@ -273,10 +273,10 @@ def _run_figure(
             replace_conditions(folder / "runs", ())
 
     if is_dry:
-        _start_sweep(partial(sweep, check=see), folder / "runs", overrides)
+        _start_sweep(partial(sweep, check=note_points), folder / "runs", overrides)
         kind = UserError if broken else DryRun
         raise kind("`dry_run=true` lists the runs, and draws nothing")
-    grid = _run_sweep(partial(sweep, check=see), folder / "runs", overrides)
+    grid = _run_sweep(partial(sweep, check=note_points), folder / "runs", overrides)
     grid_records = [Record(folder / "runs" / name) for name in grid.frame["folder"]]
     metric = grid.resolve_metric(metric)
     best = [row for row in grid.best_points(metric).to_dict("records") if row["seeds"]]
