@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from fcorun.base.records.few_rows import LEAST_ROWS
 from fcorun.reports.pictures.curve_groups import CurveView, describe_sizes, shape_square
 from fcorun.reports.pictures.layout import COLOURS, add_legend_above, make_figure, pt
 from fcorun.reports.pictures.picture import Picture
 
+_BAR_WIDTH = 5  # in percent
 _DENSITY_HEIGHT = 0.1  # of the bars below the curves, as a share of the axis
 
 
@@ -84,14 +86,15 @@ def _draw_all_rows(ax: Any, view: CurveView, limit: float) -> None:
             label=f"{len(bins)} {'group' if len(bins) == 1 else 'groups'} of {sizes} rows, {interval}",
             zorder=3.2,
         )
-    # bars below 0: numbers of rows by probability in steps of 0.01, differences of those flagged at each threshold
+    # bars below 0: numbers of rows by probability, differences of those flagged at the thresholds between bars
     flagged = {row["threshold"]: row["n_flagged"] for row in view.select(view.curves.decision, "")}
-    counts = [int(view.scores("")["n"]), *(flagged.get(i / 100, 0) for i in range(1, 101))]
+    counts = [int(view.scores("")["n"]), *(flagged.get(i / 100, 0) for i in range(_BAR_WIDTH, 101, _BAR_WIDTH))]
     numbers = -np.diff(counts)
-    heights = numbers * (_DENSITY_HEIGHT * limit / numbers.max())
+    numbers[numbers < LEAST_ROWS] = 0
+    heights = numbers * (_DENSITY_HEIGHT * limit / max(numbers.max(), 1))
     base = -1.25 * _DENSITY_HEIGHT * limit
-    n_shown = max(round(100 * limit), 1)
-    edges = np.arange(n_shown + 1) / 100
+    n_shown = max(round(100 * limit), 1) // _BAR_WIDTH
+    edges = np.arange(n_shown + 1) * _BAR_WIDTH / 100
     ax.stairs(base + heights[:n_shown], edges, baseline=base, fill=True, color="0.65", linewidth=0)
     ax.set_ylim(base - 0.01 * limit, 1.02 * limit)
     ax.set_yticks([tick for tick in ax.get_xticks() if 0 <= tick <= limit])
@@ -114,5 +117,6 @@ PICTURE = Picture(
     draw,
     place=1,
     caption="Calibration: groups of about equally many rows, and a smooth line (loess); bars below: the predicted "
-    "probabilities. Dashed: perfect calibration. Clients with 100 rows or more have a line.",
+    f"probabilities, in steps of {_BAR_WIDTH / 100:g}, without bars of fewer than {LEAST_ROWS} rows. Dashed: perfect "
+    "calibration. Clients with 100 rows or more have a line.",
 )

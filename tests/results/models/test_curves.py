@@ -147,6 +147,12 @@ def test_the_legend_of_calibration_names_both_sizes_of_bins(n_rows):
     texts = [text.get_text() for ax in figure.axes for text in ax.get_legend().get_texts()]
     expected = "4 groups of 24 or 25 rows" if n_rows == 99 else "10 groups of 1,000 or 1,001 rows"
     assert f"{expected}, 95 % interval" in texts
+    ends, edges, base = figure.axes[0].patches[0].get_data()  # type: ignore[attr-defined]
+    heights = ends - base
+    n_of_bar = np.histogram(1 / (1 + np.exp(-output)), edges)[0]
+    n_of_bar[n_of_bar < 5] = 0  # which tell of single patients
+    assert np.diff(edges) == pytest.approx(0.05)
+    np.testing.assert_allclose(heights / heights.max(), n_of_bar / n_of_bar.max(), atol=1e-12)
 
 
 def test_names_of_clients_are_shown_as_they_are():
