@@ -80,8 +80,8 @@ def describe_few(folders: Sequence[Path], records: Sequence[Record]) -> str:
     if not names:
         return ""
     return (
-        f"the page has numbers of fewer than {LEAST_ROWS} rows or groups ({names}), which tell of single patients: "
-        "read it before you send it"
+        f"the page has numbers of fewer than {LEAST_ROWS} rows, groups or events ({names}), which tell of single "
+        "patients: read it before you send it"
     )
 
 

@@ -281,6 +281,7 @@ class SelectionContent(TypedDict, total=False):
     identity: str
     label: str
     status: str
+    data: DataSummary
     param_name: str
     metric: str
     rule: str
@@ -301,6 +302,7 @@ class StabilityContent(TypedDict, total=False):
     identity: str
     label: str
     status: str
+    data: DataSummary
     param_name: str
     threshold: float
     features: Count
@@ -318,6 +320,7 @@ class PermutationContent(TypedDict, total=False):
     identity: str
     label: str
     status: str
+    data: DataSummary
     n: Count
     statement: list[str]
     warnings: list[str]

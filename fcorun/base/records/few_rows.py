@@ -1,14 +1,14 @@
 """The part of a record that others and trackers get: not what tells of single patients, nor numbers of few rows.
 
-If a client or a fold has few rows, no number by client or by fold is sent: what all rows have less what the others have
-is what those few have. If all rows of a set that is held out are few, no number on them is sent. A picture
+If a client or a fold has few rows or events, no number by client or by fold is sent: what all rows have less what the
+others have is what those few have. If all rows of a set that is held out are few, no number on them is sent. A picture
 is not sent if a table that it is drawn from is not, or not as a whole. Neither is a sentence on few rows.
 """
 
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,17 +17,17 @@ from fcorun.base.errors import UserError, abbreviate
 from fcorun.base.metrics import CLIENT_SUFFIXES, QUANTILE_SUFFIXES
 from fcorun.base.picture_style import FORMATS, name_picture_files
 from fcorun.base.records import tables
-from fcorun.base.records.contents import CONFIG, ENCODING, SUMMARY
-from fcorun.base.records.formats import csv_text, json_text, read_json, read_text, read_yaml
-from fcorun.base.records.record import PAGE_FILES
+from fcorun.base.records.contents import CONFIG, ENCODING, PERMUTATION, SELECTION, STABILITY, SUMMARY
+from fcorun.base.records.formats import csv_text, json_text, read_json, read_text, read_yaml, yaml_text
+from fcorun.base.records.record import PAGE_FILES, PERSONAL, SHARED
 from fcorun.base.records.single_patients import PATIENT_FILES, change_texts, hide_patients, hide_row_numbers
 
-LEAST_ROWS = 5  # or groups, of which numbers are sent
+LEAST_ROWS = 5  # or groups, or events, of which numbers are sent
 CLIENTS_TABLE = "clients.parquet"  # rows and scores of each client at each evaluation
 _SHOWN = 10  # names in a sentence
 _ALL = {"scores.csv": (tables.SCORES, ""), "comparison.csv": (tables.COMPARISON, "all")}  # the client of totals
 _BY_CLIENT = (  # files about clients and folds alone, or with numbers of all kinds
-    *(CLIENTS_TABLE, "client_estimates.csv", "nested.csv", "calibration.csv", "missing.csv"),
+    *(CLIENTS_TABLE, "client_estimates.csv", "nested.csv", "calibration.csv", "missing.csv", "clients.csv"),
     *("run.log", *PAGE_FILES),
     *name_picture_files("roc", "calibration", "decision"),  # with the curves of each client
 )
@@ -39,9 +39,8 @@ _DRAWN_FROM = {  # the tables that pictures show, where they are others than met
     "selection": ("curve.csv",),
     "inference": ("client_estimates.csv",),  # of a meta-analysis
     "calibration": ("calibration.csv",),
-} | dict.fromkeys(
-    ["roc", "decision", "coefficients", "splines", "brain", "brain_by_client", "stability", "permutation"], ()
-)
+    "stability": ("clients.csv",),
+} | dict.fromkeys(["roc", "decision", "coefficients", "splines", "brain", "brain_by_client", "permutation"], ())
 _OUT_OF_FOLD = ("selection.csv", "curve.csv", "nested.csv")  # whose val_ metrics are of rows out of fold
 _METRICS = ("metrics.csv", "lasso_metrics.csv", "results.csv")  # the tables of all other pictures
 _BY_COLUMN = (
@@ -58,7 +57,11 @@ _COUNT = re.compile(
     rf"(?<![\w.,])(?:({_NUMBER}) of )?({_NUMBER}) ([\w-]+ ){{,2}}(row|event|patient|person|observation)s?\b",
     re.IGNORECASE,
 )
+_BRACKETED = re.compile(rf"\([0-{LEAST_ROWS - 1}]\)")  # a count after a name
 _BEFORE_NAME = r"(\b[Cc]lients?\b([^;]*?([,(:]|\band\b))? ?'?|\b(?=fold ))"  # of a client, also in a list, or a fold
+_SUMMARIES = (SUMMARY, SELECTION, STABILITY, PERMUTATION)  # with warnings, and clients with few rows
+_INSTEAD = 0.5  # of a threshold that was chosen on few rows
+_LARGEST_ROUNDED = 0.999
 _UNSENT_SENTENCE = f"left out of what was sent: a sentence on fewer than {LEAST_ROWS} rows"
 _FEW_OF_LEVEL = re.compile(  # as ``describe_few`` and ``describe_few_clusters`` in fcorun.results.models.inference say
     r"((rows of|events in|rows without an event in) )?(no|\d[\d,]*) (rows?|events?|groups?|clients?)"
@@ -74,11 +77,13 @@ class FewRows:
         simulated: all data are fcorun's own simulations, of which everything is sent.
         small: the clients and folds with few rows.
         small_sets: the sets of held-out rows that are few in all.
+        thresholds: what is sent in place of each threshold between two classes that was chosen on rows.
     """
 
     simulated: bool
     small: tuple[str, ...]
     small_sets: frozenset[str] = frozenset()
+    thresholds: Mapping[float, float] = field(default_factory=dict)
 
     @classmethod
     def find(cls, folders: Sequence[Path], few_rows: Mapping[str, Sequence[str]] = MappingProxyType({})) -> "FewRows":
@@ -92,7 +97,8 @@ class FewRows:
         for folder in folders:
             few += _find_small(folder)
         names = dict.fromkeys(name or "all clients" for _, name in few)
-        return cls(False, tuple(names), frozenset(rows for rows, name in few if not name and rows != "train"))
+        small_sets = frozenset(rows for rows, name in few if not name and rows != "train")
+        return cls(False, tuple(names), small_sets, _round_thresholds(folders, small_sets))
 
     def hides(self, metric: str, held_out: str = "validation") -> bool:
         """Return whether a metric, or a statistic of one such as ``tail_val_loss``, tells of few rows; no setting does.
@@ -129,7 +135,11 @@ class FewRows:
     def read_rest(self, path: Path) -> str | None:
         """Return what is sent of a file, None if that is all of it. Raises UserError for a damaged table."""
         if path.suffix == ".json" and path.name != ENCODING.name:
-            return json_text(self.hide_numbers(hide_patients(read_json(path)), path.parent))
+            return json_text(self.hide_numbers(hide_patients(read_json(path)), path))
+        if path.name == CONFIG.name:
+            config = read_yaml(path)
+            threshold = self._change_threshold(config.get("threshold"))
+            return None if threshold == config.get("threshold") else yaml_text(config | {"threshold": threshold})
         is_text = path.suffix in (".txt", ".log")
         if self.simulated:
             return hide_row_numbers(read_text(path)) if is_text else None
@@ -177,8 +187,11 @@ class FewRows:
             return content
         return {k: self.drop_metrics(v, held_out) for k, v in content.items() if not self.hides(k, held_out)}
 
-    def hide_numbers(self, content: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Return the content of a JSON file in a folder without such numbers, and with a warning that says so."""
+    def _change_threshold(self, threshold: Any) -> Any:
+        return self.thresholds.get(threshold, threshold) if isinstance(threshold, float) else threshold
+
+    def hide_numbers(self, content: dict[str, Any], path: Path) -> dict[str, Any]:
+        """Return the content of a JSON file without such numbers, and with a warning that says so."""
         if self.simulated:
             return content
         shown = self.drop_metrics(change_texts(content, self._change_text))
@@ -199,19 +212,28 @@ class FewRows:
                 totals = [line for line in data["outcome"] if not line["client"] and line["rows"] >= LEAST_ROWS]
                 data["outcome"] = [line for line in totals if line["set"] not in self.small_sets]
             data.pop("few_rows", None)
+            has_few_gaps = any(map(_is_few, data.get("gaps", {}).values()))
+            if self.small or has_few_gaps or any(_find_few_lines(tables.GAPS, path.parent)):
+                data.pop("gaps", None)
             for rows in self.small_sets:
                 data.pop(f"{rows}_examples", None)
             if "few_levels" in data:
                 data["few_levels"] = dict.fromkeys(data["few_levels"], "few rows")
+        if isinstance(shown.get("threshold"), dict):
+            sent = {key: self._change_threshold(value) for key, value in shown["threshold"].items()}
+            sent["chosen_on"] = content["threshold"].get("chosen_on", "")  # a set, and no sentence on it
+            shown["threshold"] = sent
+            if sent.get(SHARED) == _INSTEAD != content["threshold"].get(SHARED):
+                left_out.append(f"the chosen threshold (in its place is {_INSTEAD:g})")
         for table in _COUNTED:
-            if not self.small and any(_find_few_lines(table, folder)):
+            if not self.small and any(_find_few_lines(table, path.parent)):
                 left_out.append(table.name)
-        if left_out and isinstance(shown.get("warnings"), list):
+        if left_out and path.name in [file.name for file in _SUMMARIES]:
             sentence = (
-                f"left out of what was sent: {' and '.join(left_out)}, as some are of fewer than {LEAST_ROWS} rows "
-                "or groups, and would tell of single patients"
+                f"left out of what was sent: {' and '.join(left_out)}, as some are of fewer than {LEAST_ROWS} rows, "
+                "groups or events, and would tell of single patients"
             )
-            shown["warnings"] = [*dict.fromkeys([*shown["warnings"], sentence])]
+            shown["warnings"] = [*dict.fromkeys([*shown.get("warnings", []), sentence])]
         return shown
 
 
@@ -224,11 +246,20 @@ def _counts_few(text: str) -> bool:
     for part, total, _, noun in _COUNT.findall(text):
         n = _parse_number(total)
         n_of_part = _parse_number(part or total)
-        if any(0 < count < LEAST_ROWS for count in (n, n_of_part, n - n_of_part)) or (
-            n == 0 and noun.lower() == "event"
-        ):
+        is_few = _is_few_events if noun.lower() == "event" else _is_few
+        if any(map(is_few, [n, n_of_part])) or _is_few(n - n_of_part):
             return True
-    return False
+    return _BRACKETED.search(text) is not None
+
+
+def _is_few(n: float) -> bool:
+    """Return whether a number of rows is few; none tell of nobody."""
+    return 0 < n < LEAST_ROWS
+
+
+def _is_few_events(n: float) -> bool:
+    """Return whether a number of events is few; none tell that no row has one."""
+    return n < LEAST_ROWS
 
 
 def _parse_number(text: str) -> int:
@@ -275,29 +306,51 @@ def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
     return abbreviate([*dict.fromkeys(few)], _SHOWN)
 
 
+def _round_thresholds(folders: Sequence[Path], small_sets: frozenset[str]) -> dict[float, float]:
+    """Return what is sent in place of chosen thresholds: each lies between the probabilities of two patients."""
+    sent = {}
+    for folder in folders:
+        for content in (SUMMARY.read(folder), SELECTION.read(folder), SELECTION.read(folder.parent)):  # of a refit
+            section = content.get("threshold") or {}
+            if section.get("chosen_on"):
+                for model in section.keys() & {SHARED, PERSONAL}:
+                    rounded = min(float(f"{section[model]:.3g}"), _LARGEST_ROUNDED)
+                    sent[section[model]] = _INSTEAD if section["chosen_on"] in small_sets else rounded
+    return sent
+
+
 def _find_small(folder: Path) -> list[tuple[str, str]]:
     """Return the clients and folds in a folder's files that have few rows, or groups, each after its set of rows."""
-    return _find_small_in(SUMMARY.read(folder)) + _keep_small(_count_rows(folder))
+    in_summaries = [few for file in _SUMMARIES for few in _find_small_in(file.read(folder))]
+    in_tables = [
+        (line.get("set", "train"), line.get("client", ""))
+        for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows"))
+        for line in table.read_texts(folder)
+        if _counts_few_in(line, column)
+    ]
+    return in_summaries + in_tables + _keep_small(_count_rows(folder))
 
 
 def _find_small_in(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return sets and their clients ("" for all) that have few rows, or groups, as a summary has them."""
+    """Return sets and their clients ("" for all) that have few rows, groups or events, as a summary has them."""
     data = summary.get("data", {})
     few = [(rows, name) for rows, names in data.get("few_rows", {}).items() for name in names]
-    counts = [(rows, "", data.get(f"{rows}_examples") or 0) for rows in ("validation", "test")]
-    counts += [(line["set"], line["client"], line["rows"]) for line in data.get("outcome") or []]
-    return few + _keep_small(counts)
+    few += [(line["set"], line["client"]) for line in data.get("outcome") or [] if _counts_few_in(line, "rows")]
+    return few + _keep_small((rows, "", data.get(f"{rows}_examples") or 0) for rows in ("validation", "test"))
+
+
+def _counts_few_in(line: Mapping[str, Any], column: str) -> bool:
+    """Return whether a line of a table counts few rows in a column, or few events, or rows censored or at risk."""
+    n, events, censored, at_risk = (_parse_count(line.get(name)) for name in (column, "events", "censored", "at_risk"))
+    return any(map(_is_few, [n, n - events, censored, at_risk])) or (n > 0 and _is_few_events(events))
 
 
 def _keep_small(counts: Iterable[tuple[str, str, float]]) -> list[tuple[str, str]]:
-    return [(rows, name) for rows, name, n in counts if 0 < n < LEAST_ROWS]
+    return [(rows, name) for rows, name, n in counts if _is_few(n)]
 
 
 def _count_rows(folder: Path) -> Iterator[tuple[str, str, float]]:
     """Yield sets, their clients and folds ("" for all), and numbers of rows or groups, as files of a folder have."""
-    for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows")):
-        for line in table.read_texts(folder):
-            yield line.get("set", "train"), line.get("client", ""), _parse_count(line.get(column))
     for line in tables.NESTED.read_texts(folder):
         yield "out_of_fold", f"fold {line.get('outer_fold')}", _parse_count(line.get("n"))
     if (folder / CLIENTS_TABLE).is_file():
@@ -333,17 +386,17 @@ def _find_few_lines(table: tables.TableFile, folder: Path) -> Iterator[str]:
     for line in table.read_texts(folder):
         if "missing" in line:
             missing = int(line["missing"])
-            n = min(missing, int(line["rows"]) - missing or math.inf, _parse_count(line.get("groups")))
+            has_few = any(map(_is_few, [missing, int(line["rows"]) - missing, _parse_count(line.get("groups"))]))
         else:
-            n = _parse_count(line.get("n"))
-        if 0 < n < LEAST_ROWS or _FEW_OF_LEVEL.fullmatch(line.get("method", "")):
+            has_few = _counts_few_in(line, "n")
+        if has_few or _FEW_OF_LEVEL.fullmatch(line.get("method", "")):
             yield line.get("column") or line.get("client") or line.get("feature") or "all clients"
 
 
-def _parse_count(text: str | None) -> float:
+def _parse_count(text: float | str | None) -> float:
     """Return a number of rows; inf for an empty cell, and for one that is no number."""
     try:
-        return float(text or math.inf)
+        return float(math.inf if text in (None, "") else text)
     except ValueError:
         return math.inf
 

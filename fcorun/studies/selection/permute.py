@@ -51,6 +51,7 @@ from fcorun.studies.selection.study import (
     Log,
     Study,
     delete_files,
+    describe_few_rows,
     describe_study,
     prepare_study,
 )
@@ -100,6 +101,7 @@ class PermutationResult:
             "observed": dict(zip(names, self.table[0].tolist(), strict=True)),
             "p": self.p_values,
             "statement": list(self.statement),
+            **describe_few_rows(self.study),
             "warnings": list(self.warnings),
             "seconds": seconds,
         }

@@ -20,6 +20,7 @@ import numpy as np
 
 from fcorun.base.errors import UserError, word
 from fcorun.base.picture_style import name_picture_files
+from fcorun.base.records.few_rows import simulates
 from fcorun.base.records.formats import json_text, read_json
 from fcorun.base.records.record import (
     IN_USE,
@@ -282,6 +283,13 @@ def delete_files(folder: Path, names: Iterable[str]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
+def describe_few_rows(study: Study) -> dict[str, Any]:
+    """Return what the study file says about clients with few rows, as summary.json does, of which no number is sent."""
+    if simulates(study.experiment.config["data"]):
+        return {}
+    return {"data": {"few_rows": study.data.few_rows}}
+
+
 def describe_study(
     study: Study, subsets: str, by: str, use: str, notes: Iterable[str], strength: str = ""
 ) -> list[str]:
@@ -392,6 +400,7 @@ class StudyResult(ABC):
             "range": path.range_description,
             **self.summarize(),
             "rows": count_rows(study.data),
+            **describe_few_rows(study),
             "cost": self.cost,
             "warnings": [*self.warnings, *self.refit_warnings],
         }

@@ -47,7 +47,7 @@ def test_nothing_by_client_and_fold_is_sent_if_one_has_few_rows(tmp_path):
     assert sent["selection"] == "fold,val_loss\nall,1\n"
     assert sent["metrics"] == "round,val_loss\n0,1\n"
     assert sent["results"] == "clock.link_spread\n0.1\n"
-    shown = few.hide_numbers(summarize(), tmp_path)
+    shown = few.hide_numbers(summarize(), tmp_path / "summary.json")
     assert shown["final"] == {"val_loss": 1.0}
     assert [line["client"] for line in shown["data"]["outcome"]] == [""]
     assert shown["data"]["few_levels"] == {"w=x": "few rows"}
@@ -102,7 +102,7 @@ def test_no_number_on_held_out_rows_is_sent_if_they_are_few_in_all(by_group, tmp
     outcome = [{"set": rows, "client": "", "rows": n} for rows, n in (("train", 40), ("validation", n))]
     content = {"final": {"val_loss": 62.8}, "best": {"val_loss": {"value": 62.8}}, "data": {"outcome": outcome}}
     told = ["val_loss 62.8 was still falling", "of the validation rows none is above 62.8", "train_loss falls latest"]
-    shown = few.hide_numbers(content | {"warnings": told}, tmp_path)
+    shown = few.hide_numbers(content | {"warnings": told}, tmp_path / "summary.json")
     assert shown["data"]["outcome"] == outcome[:1]
     assert shown["warnings"][1] == told[2]
     assert "numbers on held-out rows (validation)" in shown["warnings"][2]
@@ -130,7 +130,7 @@ def test_few_rows_of_one_set_leave_the_numbers_on_others(rows, kept, tmp_path):
     assert {name for name in pictures if pictures[name] not in few.list_files(tmp_path)} == kept
     assert rows not in (few.read_rest(tmp_path / "scores.csv") or rows)
     content = {"final": {"val_loss": 62.8}, "data": data, "rows": {"training": 20, rows: FEW}, "warnings": []}
-    shown = few.hide_numbers(content, tmp_path)
+    shown = few.hide_numbers(content, tmp_path / "summary.json")
     assert (shown["data"], shown["rows"]) == ({}, {"training": 20})
     assert ("val_loss" in shown["final"]) == ("metrics" in kept)
     assert f"held-out rows ({rows})" in shown["warnings"][0]
@@ -178,7 +178,7 @@ def test_everything_is_sent_of_larger_clients_and_of_simulated_data(tmp_path, n_
     assert few.small == ()
     assert few.list_files(tmp_path) == {*PATIENT_FILES}
     assert {few.read_rest(path) for path in tmp_path.glob("*.csv")} == {None}
-    assert few.hide_numbers(summarize(), tmp_path)["final"] == summarize()["final"]
+    assert few.hide_numbers(summarize(), tmp_path / "summary.json")["final"] == summarize()["final"]
 
 
 @pytest.mark.parametrize(
@@ -243,6 +243,7 @@ def test_levels_with_few_rows_keep_their_numbers(tmp_path):
         ("no events in 30 rows of w=a", False),
         ("one held-out row is far away", False),
         ("'crp' is 9.8 in 1 observation", False),
+        ("scores from fewer than 5 events say little: Bern (3), Oslo (12)", False),
         ("2 positive validation rows are of one class", False),
         ("val_loss_worst_tenth 0.93 was still falling", False),
         ("val_loss 0.93 was still falling after one client of 30 rows was absent", True),
@@ -265,11 +266,13 @@ def test_a_sentence_on_few_rows_is_left_out(sentence, is_sent, tmp_path):
     (tmp_path / "results.csv").write_text(csv_text([{"algo": "newton", "reason": sentence}]))
     (tmp_path / "run.log").write_text(f"first\n{sentence}\n")
     few = FewRows(False, ("Dorf", "fold 3", "B", "all clients"))
-    shown = few.hide_numbers({"verdict": sentence, "nested": {"warnings": [sentence]}, "name": "2 rows"}, tmp_path)
+    shown = few.hide_numbers(
+        {"verdict": sentence, "nested": {"warnings": [sentence]}, "name": "2 rows"}, tmp_path / "summary.json"
+    )
     table = few.read_rest(tmp_path / "results.csv") or (tmp_path / "results.csv").read_text()
     text = few.read_rest(tmp_path / "run.log") or ""
     for sent in (json.dumps(shown), table, text):
-        assert (sentence in sent, "left out of what was sent" in sent) == (is_sent, not is_sent)
+        assert (sentence in sent, "left out of what was sent: a sentence" in sent) == (is_sent, not is_sent)
     assert shown["name"] == "2 rows"
     assert text.startswith("first\n")
 
@@ -277,6 +280,56 @@ def test_a_sentence_on_few_rows_is_left_out(sentence, is_sent, tmp_path):
 def test_numbers_of_folds_leave_the_json_of_a_selection(tmp_path):
     nested = {"mean": 1.0, "scores": [1.0, 2.0], "weight_of_fold": [4, 30]}
     content = {"weight_of_fold": {"fold1": 4}, "nested": nested, "warnings": []}
-    shown = FewRows(False, ("fold 1",)).hide_numbers(content, tmp_path)
+    shown = FewRows(False, ("fold 1",)).hide_numbers(content, tmp_path / "summary.json")
     assert "weight_of_fold" not in json.dumps(shown)
     assert shown["nested"] == {"mean": 1.0}
+
+
+@pytest.mark.parametrize("counts", [{"events": 2}, {"events": 0}, {"events": 27}, {"censored": 1}, {"at_risk": 3}])
+def test_few_events_are_as_few_rows(counts, tmp_path):
+    many = {"set": "test", "model": "shared", "client": "a", "n": 30, "events": 9, "censored": 10, "at_risk": 11}
+    for table in ("scores.csv", "calibration.csv"):
+        (tmp_path / table).write_text(csv_text([many, many | {"client": "b"} | counts]))
+        few = FewRows.find([tmp_path])
+        assert few.small == (("b",) if table == "scores.csv" else ())
+        assert "calibration.csv" in few.list_files(tmp_path)
+        (tmp_path / table).write_text(csv_text([many]))
+        assert "calibration.csv" not in FewRows.find([tmp_path]).list_files(tmp_path)
+
+
+@pytest.mark.parametrize(("n", "sent"), [(30, 0.0753), (FEW, 0.5)])
+def test_a_chosen_threshold_is_that_of_no_patient(n, sent, tmp_path):
+    """Neither in the selection that chose it, nor in the settings and the summary of its refit."""
+    chosen = 0.07528969979186858
+    refit = tmp_path / "refit"
+    write_tables(refit, 20)
+    (refit / "config.yaml").write_text(f"data: {{path: rows.csv}}\nthreshold: {chosen}\n")
+    section = {"rule": chosen, "chosen_on": "", "shared": chosen, "warnings": []}
+    (refit / "summary.json").write_text(json.dumps({"threshold": section, "data": {}}))
+    section = {"rule": "youden", "chosen_on": "out_of_fold", "shared": chosen, "warnings": []}
+    (tmp_path / "selection.json").write_text(json.dumps({"threshold": section}))
+    (tmp_path / "scores.csv").write_text(f"set,model,client,n\nout_of_fold,shared,,{n}\n")
+    few = FewRows.find([tmp_path, refit])
+    texts = [few.read_rest(path) for path in (tmp_path / "selection.json", refit / "summary.json")]
+    sections = [json.loads(text or "")["threshold"] for text in texts]
+    assert [(section["rule"], section["chosen_on"], section["shared"]) for section in sections] == [
+        ("youden", "out_of_fold", sent),
+        (sent, "", sent),
+    ]
+    assert few.read_rest(refit / "config.yaml") == f"data:\n  path: rows.csv\nthreshold: {sent}\n"
+    assert all(("in its place is 0.5" in (text or "")) == (n == FEW) for text in texts)
+
+
+def test_gaps_and_supports_of_few_rows_stay_and_a_summary_without_warnings_says_so(tmp_path):
+    data = {"few_rows": {"train": ["a"]}, "gaps": {"x": 40}}
+    (tmp_path / "stability.json").write_text(json.dumps({"data": data}))
+    (tmp_path / "clients.csv").write_text("client,a,b\na,1,0\nb,0,1\n")
+    (tmp_path / "stability.png").touch()
+    few = FewRows.find([tmp_path])
+    assert {"clients.csv", "stability.png"} <= few.list_files(tmp_path)
+    shown = json.loads(few.read_rest(tmp_path / "stability.json") or "")
+    assert shown["data"] == {}
+    assert "numbers by client and by fold" in shown["warnings"][0]
+    shown = FewRows(False, ()).hide_numbers({"data": {"gaps": {"x": 40, "z": 2}}}, tmp_path / "summary.json")
+    assert shown["data"] == {}
+    assert few.hide_numbers({}, tmp_path / "status.json") == {}

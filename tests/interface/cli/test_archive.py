@@ -269,7 +269,8 @@ def test_numbers_of_few_rows_stay_at_home_and_are_named_on_pages(fcorun, call):
         assert b"few" in everything[name] or name == "missing.csv"
 
     sentence = (
-        "the page has numbers of fewer than 5 rows or groups (few, z), which tell of single patients: read it before"
+        "the page has numbers of fewer than 5 rows, groups or events (few, a, b, z), which tell of single patients: "
+        "read it before"
     )
     assert sentence in call("report", "study")[1]
     assert f"study: {sentence}" in call("publish", "study", "site")[1]

@@ -11,7 +11,7 @@ from fcorun.base.picture_style import name_picture_files
 from fcorun.base.records import contents
 from fcorun.base.records.archive_sums import SUMS_FILE, format_sums
 from fcorun.base.records.few_rows import LEAST_ROWS, FewRows
-from fcorun.base.records.formats import json_text, read_json, read_text, read_yaml, yaml_text
+from fcorun.base.records.formats import json_text, parse_yaml, read_json, read_text, read_yaml, yaml_text
 from fcorun.base.records.record import (
     PAGE_FILES,
     PLUGIN_FOLDER,
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
     parser.add_argument("out", type=Path, metavar="OUT.zip", help="the archive, which must not exist")
     help_text = (
         f"also what tells of single patients: {', '.join(PATIENT_FILES)}, the least and largest value of each column "
-        f"in summary.json, and numbers by client and fold where one has fewer than {LEAST_ROWS} rows or groups"
+        f"in summary.json, and numbers by client and fold where one has fewer than {LEAST_ROWS} rows, groups or events"
     )
     parser.add_argument("--predictions", action="store_true", help=help_text)
     arguments = parser.parse_args(argv)
@@ -83,8 +83,8 @@ def run(argv: Sequence[str]) -> int:
     if not arguments.predictions:
         kind = (
             "without predictions, ranges, and numbers by client and fold where one has fewer "
-            f"than {LEAST_ROWS} rows or groups; models stay; read the warnings in JSON files, which may name values "
-            "and groups"
+            f"than {LEAST_ROWS} rows, groups or events; models stay; read the warnings in JSON files, which may name "
+            "values and groups"
         )
     size = out.stat().st_size / 1e6
     Terminal().print(f"{out}: results: {len(results)}, files: {len(digests)}, {size:.1f} MB, {kind}")
@@ -119,7 +119,8 @@ def _read_to_share(path: Path, cutter: PathCutter, few: FewRows | None) -> bytes
         content = read_json(path) if rest is None else json.loads(rest)
         return json_text(cutter.cut_content(_drop_keys(content))).encode()
     if path.name in (contents.CONFIG.name, SETTINGS_FILE):
-        return yaml_text(cutter.cut_content(_drop_keys(read_yaml(path)))).encode()
+        content = read_yaml(path) if rest is None else parse_yaml(rest, str(path))
+        return yaml_text(cutter.cut_content(_drop_keys(content))).encode()
     if path.name in _TABLES_OF_RUNS:
         return cutter.cut_table(read_text(path) if rest is None else rest).encode()
     if path.suffix == ".txt":
