@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from fcorun.base.cohorts import COHORT_FORM, Cohort, is_cohort
 from fcorun.base.errors import UserError, suggest_name
+from fcorun.base.gone_options import explain_gone
 from fcorun.base.override_text import format_override_value, quote_text
 from fcorun.base.picture_style import PICTURE_WIDTHS, WIDTH_FORM, FigureStyle, PictureWidth
 from fcorun.base.trust import class_path, locate, locate_user_class
@@ -268,6 +269,7 @@ def build(cls: type, values: Mapping[str, Any], prefix: str = "") -> Any:
     for name in values:
         if name not in fields and not (prefix and name in LABEL_KEYS):
             advice = NOTE_ADVICE if cls is Settings and name in NOTE_KEYS else suggest_name(name, fields)
+            advice = explain_gone(dotted + name) or advice
             raise UserError(f"unknown option '{dotted}{name}': {advice}")
     for name in fields:  # "???" is OmegaConf's mark of a missing value
         if values.get(name, "???" if name in required_fields(cls) else None) == "???":

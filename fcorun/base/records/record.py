@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fcorun.base.errors import UserError, WriteError, check_type, describe_error
+from fcorun.base.gone_options import drop_unused_of_sections
 from fcorun.base.metrics import EPSILON
 from fcorun.base.picture_style import name_picture_files, name_recorded_style
 from fcorun.base.plugin_code import PluginCode
@@ -157,7 +158,7 @@ class Record:
 
     @cached_property
     def _written_config(self) -> dict[str, Any]:
-        config = formats.read_yaml(self.folder / contents.CONFIG.name)
+        config = drop_unused_of_sections(formats.read_yaml(self.folder / contents.CONFIG.name))
         data = config.get("data")
         declared = config
         if isinstance(data, dict) and not str(data.get("class", "fcorun.")).startswith("fcorun."):

@@ -401,7 +401,11 @@ class Dataset(PluginBase, ABC):
 
     def fingerprint(self) -> str:
         """Return sixteen hex digits that differ where options or ``sources()`` differ. Downloads nothing."""
-        content = [code_identifier(self), identity_fields(self), self.sources()]
+        return self.fingerprint_with({})
+
+    def fingerprint_with(self, gone: dict[str, Any]) -> str:
+        """Return the fingerprint by versions that had further options, with these values."""
+        content = [code_identifier(self), identity_fields(self) | gone, self.sources()]
         if self.target_task is not None and not is_of_fcorun(self.target_task):
             content.append(code_identifier(self.target_task))
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -11,6 +11,7 @@ import numpy as np
 
 from fcorun.base.config import Index
 from fcorun.base.errors import UserError, word
+from fcorun.base.gone_options import unused_options
 from fcorun.base.records.formats import READ_ERRORS
 from fcorun.base.records.record import CLIENT_INTERCEPTS, Record, is_refit_of_adaptive_lasso, is_refit_of_stability
 from fcorun.data.datasets.dataset import Dataset, FederatedData
@@ -281,7 +282,8 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
         experiment = replace(experiment, data=data)
     elif isinstance(experiment.data, InMemoryTable):
         raise UserError(f"{record.folder} is of rows that a Python program had in memory: call record.infer(data=...)")
-    if experiment.fingerprint != fingerprint:
+    is_same = experiment.fingerprint == fingerprint
+    if not is_same and experiment.data.fingerprint_with(unused_options("data")) != fingerprint:
         raise UserError(f"{record.folder}: the data have changed since the run: run it again, and then infer")
     if reason := explain_no_intervals(experiment):
         raise UserError(f"{record.folder}: {reason}")

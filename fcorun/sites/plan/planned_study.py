@@ -13,6 +13,7 @@ import numpy as np
 
 from fcorun.base.config import Count
 from fcorun.base.errors import UserError
+from fcorun.base.gone_options import drop_unused_of_sections
 from fcorun.data.datasets.dataset import FederatedData
 from fcorun.data.datasets.sites import Sites
 from fcorun.data.rows.site_rows import SiteRows
@@ -256,9 +257,10 @@ class PlannedStudy:
     @cached_property
     def experiment(self) -> PreparedExperiment:
         """The experiment of the plan; of a selection, that of a run whose strength the path replaces."""
+        config = drop_unused_of_sections(self.config)
         if self.select is None:
-            return prepare(self.config)
-        return at_any_strength(prepare({**self.config, "tail_rounds": self.select.tail_rounds}))
+            return prepare(config)
+        return at_any_strength(prepare({**config, "tail_rounds": self.select.tail_rounds}))
 
     @property
     def algorithm(self) -> Algorithm:

@@ -10,6 +10,7 @@ from yaml import YAMLError
 
 from fcorun.base.config import Count, build
 from fcorun.base.errors import UserError
+from fcorun.base.gone_options import drop_unused
 from fcorun.base.records.formats import read_yaml
 from fcorun.base.system.files import state_dir
 from fcorun.data.datasets.dataset import Features
@@ -75,7 +76,7 @@ class Policy:
                             ) from error  # fmt: skip
         except YAMLError as error:
             raise UserError(f"policy={error}: give a line KEY: VALUE for each rule to change") from error
-        return build(cls, values, "policy")
+        return build(cls, drop_unused("policy", values), "policy")
 
     def check_plan(self, plan: Plan) -> None:
         """Raise UserError for a plan that the policy forbids, ObstaclesError where it forbids several things."""

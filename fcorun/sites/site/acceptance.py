@@ -12,6 +12,7 @@ import numpy as np
 
 from fcorun.base.config import build
 from fcorun.base.errors import UserError, warn_similar_names
+from fcorun.base.gone_options import drop_unused
 from fcorun.base.records.formats import READ_ERRORS, read_json
 from fcorun.base.system.files import write_atomically
 from fcorun.data.tables.cells import to_level_names
@@ -225,7 +226,7 @@ class Acceptance:
             if note["digest"] != digest:
                 raise ValueError("another digest")
             options = build(SiteOptions, note["options"], "data")
-            policy = build(Policy, note["policy"], "policy")
+            policy = build(Policy, drop_unused("policy", note["policy"]), "policy")
             day = note["time"][:10]
             overlap = bool(note.get("overlap", False))
             return cls(note["data"], options, policy, note["fingerprints"], day=day, overlap=overlap)
