@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
+import numpy as np
+
 from fcorun.base.config import Count, Index, Positive, SplitSeed
 from fcorun.base.errors import UserError
 from fcorun.data.datasets.dataset import Dataset, FederatedData
 from fcorun.data.datasets.table import Table
 from fcorun.data.rows.site_rows import AwayRule
+from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tables.encoding import MissingPolicy
 from fcorun.data.tasks import Survival, Task, find_task
 
@@ -76,6 +79,7 @@ class Sites(Dataset):
         elif self.target_task.has_two_classes and self.positive is None:
             raise UserError("`data.positive` has no value: name the positive class, since no site decides it")
         if self.fold_names is not None:
+            object.__setattr__(self, "fold_names", names_as_text(np.array(self.fold_names, str)).tolist())
             listed = f"`data.fold_names=[{','.join(self.fold_names)}]`"
             if self.fold is None:
                 raise UserError(f"{listed} are the folds of a column: give `data.fold=COLUMN`, or leave them out")

@@ -54,6 +54,7 @@ UTF_8_HINT = "save it as UTF-8; if it is of an older Windows, iconv -f windows-1
 # where ``FileOptions`` are a user's to give
 ENCODING_HINT = "give `data.encoding=windows-1252` if it is of an older Windows, or save it as UTF-8"
 _NO_OPTIONS = FileOptions()
+_CLIENT_COLUMNS = {"client", "neighbour"}  # of files beside the data
 _FILES_OF_OPTIONS = {
     "sheet": (".xlsx",),
     "encoding": TEXT_ENDINGS,
@@ -374,15 +375,18 @@ def digest_option_file(path: str, option: str) -> str:
 def read_option_file(path: str, option: str, columns: Sequence[str], content: str) -> list[dict[str, str]]:
     """Return the rows of a CSV file that an option names: the texts of their cells by column, "" for none.
 
-    Rows without any value are left out. Raises UserError for a file that cannot be read, and for one without these
-    ``columns``, which asks for the ``content`` in words.
+    Clients have their names in tables. Rows without any value are left out. Raises UserError for a file that cannot be
+    read, and for one without these ``columns``, which asks for the ``content`` in words.
     """
     where = f"`{option}={path}`"
     frame = read_named_columns(find_file(path, f"{option}=", (".csv",)), ".csv", None, columns, where=where).frame
     for column in columns:
         if column not in frame:
             raise UserError(f"{where} has no column '{column}': give {content}")
-    return frame.dropna(how="all").fillna("").to_dict("records")
+    frame = frame.dropna(how="all").fillna("")
+    for column in _CLIENT_COLUMNS.intersection(columns):
+        frame[column] = names_as_text(frame[column].to_numpy(str))
+    return frame.to_dict("records")
 
 
 def read_dataframe(

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int, Shaped
 from fcorun.base.errors import UserError, abbreviate, suggest_name, warn_similar_names, word
 from fcorun.base.system.random_streams import draw_uniform_per_group, random_stream
 from fcorun.data.rows.rows import Rows, renumber_clients
-from fcorun.data.tables.cells import column_as_text
+from fcorun.data.tables.cells import column_as_text, names_as_text
 from fcorun.data.tables.column_roles import SPLITS, ParsedRows
 from fcorun.data.tables.columns.column import TrainingRows
 from fcorun.data.tables.columns.infer_kind import holds_dates
@@ -38,6 +38,11 @@ class HoldOut:
 
     validation: FractionOrClients
     test: FractionOrClients
+
+    def __post_init__(self):
+        for split, option in self.options.items():
+            if isinstance(option, list):
+                object.__setattr__(self, split, names_as_text(np.array(option, str)).tolist())
 
     @property
     def options(self) -> dict[str, Any]:

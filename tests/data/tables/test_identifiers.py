@@ -9,10 +9,15 @@ import pytest
 from helpers import not_none
 
 from fcorun.base.config import build
+from fcorun.data.datasets.sites import Sites
 from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import names_as_text
 from fcorun.data.tables.readers import read_dataframe
 from fcorun.interface.api.rows_in_memory import from_arrays, from_frame
+from fcorun.methods.clocks.clock import TraceClock
+from fcorun.methods.communication.faults import Dropout
+from fcorun.methods.communication.graph import read_edges
+from fcorun.methods.communication.tree import Tree
 
 NUMBER = np.arange(60) // 2  # of the patient, who has two rows
 
@@ -88,3 +93,25 @@ def test_kept_columns_are_repeated_as_they_are_written(tmp_path):
     Path(tmp_path / "t.csv").write_text("x,y,code\n1,2,250.0\n2,3,250\n4,5,007\n5,7,8\n3,1,9\n")
     data = Table(str(tmp_path / "t.csv"), target="y", keep=["code"], clients=1, validation=0).load()
     assert not_none(data.train.repeated_columns)[:, 0].tolist() == ["250.0", "250", "007", "8", "9"]
+
+
+def test_options_and_files_beside_the_data_name_the_same_clients(tmp_path):
+    clients = ["1", "2"]
+    content = {
+        "edges": "client,edge\n1.0,b\n2.0,a\n",
+        "links": "client,neighbour\n1.0,2.0\n",
+        "times": "client,gradients_per_second,bytes_per_second,latency\n1.0,1,1,0\n2.0,3,1,0\n",
+        "trace": "round,client\n1,2.0\n",
+    }
+    path = {name: str(tmp_path / f"{name}.csv") for name in content}
+    for name, text in content.items():
+        Path(path[name]).write_text(text)
+    assert not_none(Tree(map=path["edges"]).connect(clients, np.ones(2))).tolist() == [1, 0]
+    assert read_edges(path["links"], clients).tolist() == [[0, 1]]
+    assert TraceClock(path=path["times"]).speeds(clients).gradients_per_second.tolist() == [1, 3]
+    assert not_none(Dropout(trace=path["trace"]).find_absences(clients, rounds=2)).tolist() == [[0, 1]]
+    sites = {"target": "y", "fold": "wave", "fold_names": [1.0, 2.0], "task": "regression"}
+    assert build(Sites, sites, "data").fold_names == ["1", "2"]
+    visits().to_csv(tmp_path / "t.csv", index=False)
+    table = {"path": str(tmp_path / "t.csv"), "target": "y", "client": "hospital", "validation": [1.0], "test": [2.0]}
+    assert build(Table, table, "data").load().held_out_clients == ("1", "2")
