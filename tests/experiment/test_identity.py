@@ -11,7 +11,7 @@ from fcorun.experiment.prepare import prepare
 
 # What the documentation and the docstrings tell users to import.
 PUBLIC = [
-    *(f"fcorun.{name}" for name in ("compose", "run", "grid", "run_grid", "load_records", "Record", "UserError")),
+    *(f"fcorun.{name}" for name in ("compose", "run", "load_records", "Record", "UserError")),
     *("fcorun.Watcher", "fcorun.__version__", "fcorun.base.metrics.Metric"),
     *("fcorun.base.config.Positive", "fcorun.base.config.PathOption"),
     *(
