@@ -421,7 +421,7 @@ def build_engine(experiment: PreparedExperiment, data: FederatedData, subset_vie
         subset=subset_view,
         clients_at_once=None if settings.clients_at_once == AUTO else settings.clients_at_once,
     )
-    check_promises(federation, experiment.resolved_privacy, experiment.names)
+    check_promises(federation, experiment.resolved_privacy, settings.rounds, experiment.names)
     if not experiment.topology.waits_for_cohort:  # then arrivals depend on the bytes of messages
         with use_precision(federation.precision):
             sizes = message_bytes(federation, federation.algorithm, federation.uplink)

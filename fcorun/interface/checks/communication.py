@@ -11,7 +11,7 @@ import numpy as np
 from fcorun.base.config import build_plugin, numeric_fields
 from fcorun.base.errors import UserError
 from fcorun.engine.engine import Engine, build_traffic, message_bytes
-from fcorun.engine.promises import explain_clip, explain_noise
+from fcorun.engine.promises import clipped_length, explain_clip, explain_noise
 from fcorun.experiment.build import load_data
 from fcorun.experiment.configuration.search_path import find_choices
 from fcorun.experiment.prepare import prepare
@@ -288,9 +288,11 @@ def check_lies_change_messages(case: CommunicationCase) -> None:
         first = _draw_like(upload)
         _, memory = faults.lie(first, memories[0] if memories else None, jax.random.key(0))
         second = jax.tree.map(lambda values: 2 * values, first)
-        sent, _ = faults.lie(second, memory, jax.random.key(1))
-    honest = jax.tree.all(jax.tree.map(np.array_equal, sent, second))
-    require(not honest, "lie() should return something else than the upload of the client, and returns that")
+        for number in range(1, 101):  # liars may lie at random
+            sent, _ = faults.lie(second, memory, jax.random.key(number))
+            if not jax.tree.all(jax.tree.map(np.array_equal, sent, second)):
+                return
+    require(False, "lie() should return something else than the upload of the client, and returns that")
 
 
 def check_fault_bytes(case: CommunicationCase) -> None:
@@ -339,7 +341,7 @@ def _draw_messages(count: int) -> list[dict[str, jax.Array]]:
 
 
 def check_clipping(case: CommunicationCase) -> None:
-    """Require that no message gets longer or turns, and that a clipped one stays; compared with NumPy, one by one."""
+    """Require that no message gets longer or turns back, and that a clipped one stays; compared with NumPy."""
     privacy = _resolved_privacy(case)
     with jax.enable_x64(True):
         for message in _draw_messages(20):
@@ -347,24 +349,30 @@ def check_clipping(case: CommunicationCase) -> None:
             long, short = (np.concatenate([tree["weights"], [tree["bias"]]]) for tree in (message, clipped))
             length, most = np.linalg.norm(short), np.linalg.norm(long)
             require(length <= most * (1 + 1e-12), f"a message of the norm {most:g} was made longer, {length:g}")
-            require_close("the direction of a clipped message", short / length, long / most, atol=1e-12)
+            require(long @ short >= 0, "a clipped message points away from the message")
             for name, value in privacy.clip_message(clipped).items():
                 require_close(f"'{name}' of a message that is clipped twice", value, clipped[name], rtol=1e-12)
 
 
 def check_bound_of_messages(case: CommunicationCase) -> None:
-    """Require that long messages of one direction are clipped to one message, half of it with half of the clip."""
+    """Require a bound for messages, however long they were, and a smaller one for half of the clip."""
     privacy = _resolved_privacy(case)
     skip_unless(privacy.acts, "it hides nothing")
     broken = explain_clip(privacy)
     require(not broken, broken)
+    if "clip" in numeric_fields(privacy) and not privacy.hides_rows:
+        halved = replace(privacy, clip=privacy.clip / 2)  # type: ignore[attr-defined, call-arg]
+        lengths = [clipped_length(one, 1e15) for one in (halved, privacy)]
+        require(lengths[0] < lengths[1],
+                f"half of the clip should make long messages shorter, and they are {lengths[0]:g} and were "
+                f"{lengths[1]:g} long")  # fmt: skip
 
 
 def check_noise_of_rounds(case: CommunicationCase) -> None:
     """Require unlike noise in two rounds."""
     privacy = _resolved_privacy(case)
     skip_unless(privacy.acts, "it adds no noise")
-    broken = explain_noise(privacy)
+    broken = explain_noise(privacy, rounds=2)
     require(not broken, broken)
 
 
@@ -376,7 +384,7 @@ def check_messages_that_overflow(case: CommunicationCase) -> None:
 
     def protect(weights, new_state):
         changed = message | {"weights": np.array(weights, np.float32)}
-        sent, state = privacy.protect(changed, (2.0, new_state), Traits(public_uploads=()), (3, 5), 4)
+        sent, state = privacy.protect(changed, (2.0, new_state), Traits(public_uploads=()), (3, 5), 1)
         return (sent.message if isinstance(sent, CountedMessage) else sent), state
 
     nothing, _ = protect([0, 0, 0], 3.0)
@@ -395,7 +403,7 @@ def check_noise(case: CommunicationCase) -> None:
     privacy = _resolved_privacy(case)
     skip_unless(privacy.acts, "it adds no noise")
     message, key = {"weights": np.zeros(50_000, np.float32), "bias": np.zeros((), np.float32)}, (3, 5)
-    first, again, of_other = (privacy.draw_noise(message, bits, 4) for bits in (key, key, (3, 6)))
+    first, again, of_other = (privacy.draw_noise(message, bits, 1) for bits in (key, key, (3, 6)))
     for name in message:
         require_close(f"the noise of '{name}', drawn twice from a key,", first[name], again[name])
     values, others = np.asarray(first["weights"]), np.asarray(of_other["weights"])
@@ -405,7 +413,7 @@ def check_noise(case: CommunicationCase) -> None:
     require(abs(correlation) < 5 / np.sqrt(values.size), f"the noise of two keys has the correlation {correlation:g}")
     if "noise" in numeric_fields(privacy):
         louder = replace(privacy, noise=2 * privacy.noise)  # type: ignore[attr-defined, call-arg]
-        louder_spread = np.std(louder.draw_noise(message, key, 4)["weights"])
+        louder_spread = np.std(louder.draw_noise(message, key, 1)["weights"])
         require(
             louder_spread > spread, f"twice the noise has the deviation {louder_spread:g}, and the noise {spread:g}"
         )
