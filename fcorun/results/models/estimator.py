@@ -1,5 +1,6 @@
 """The model of a record as a fitted estimator of scikit-learn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,9 @@ def load_estimator(record: Record, client: str | None = None, trust: str | Path 
 
     Raises UserError as ``load_model``, and for the shared model of a record that has personal models alone.
     """
+    if client is not None:
+        known = record.summary_or_empty.get("data", {}).get("client_names", ())
+        client = spell_as_in_record([client], known)[0]
     model = load_model(record, client, trust)
     clients = clients_with_personal_models(record)
     if client not in clients and personal_only(record.rows) and "objective" not in record.rows[-1]:
@@ -155,6 +159,13 @@ def load_model(record: Record, client: str | None = None, trust: str | Path | No
     if model.data["feature_names"]:
         estimator.feature_names_in_ = np.array(model.data["feature_names"], dtype=object)
     return estimator
+
+
+def spell_as_in_record(clients: Sequence[str | None] | np.ndarray, known: Sequence[str]) -> np.ndarray:
+    """Return the clients of rows, (n,), as the record spells them: older records may know a client 1 as 1.0."""
+    spelling = dict(zip(names_as_text(np.array(known, str)).tolist(), known, strict=True))
+    spelling |= {name: name for name in known}
+    return np.array([spelling.get(name, name) for name in clients], object)
 
 
 def clients_with_personal_models(record: Record) -> list[str]:

@@ -9,14 +9,19 @@ import numpy as np
 from fcorun.base.errors import UserError, abbreviate, describe_rows, find_spelling, word
 from fcorun.base.metrics import PERSONAL_PREFIX
 from fcorun.base.records.record import Record
-from fcorun.data.tables.cells import names_as_text, require_finite_numbers
+from fcorun.data.tables.cells import require_finite_numbers
 from fcorun.data.tables.column_roles import is_prediction_column
 from fcorun.data.tables.encoding import ENCODING_FILE, Encoding, read_encoding
 from fcorun.data.tables.scaling import ClientScalings
 from fcorun.experiment.threshold_rule import DEFAULT_THRESHOLD
 from fcorun.results.models.client_intercepts import clients_with_intercepts
 from fcorun.results.models.coefficients import personal_only
-from fcorun.results.models.estimator import clients_with_personal_models, load_model, read_threshold
+from fcorun.results.models.estimator import (
+    clients_with_personal_models,
+    load_model,
+    read_threshold,
+    spell_as_in_record,
+)
 from fcorun.results.survival import survival_probabilities
 
 _MAX_NAMES = 10  # names in a sentence
@@ -72,7 +77,7 @@ def predict(
     if clients is None:
         is_of_one_client = "sites" in record.summary["data"] and len(known) == 1
         clients = np.full(len(frame), min(known) if is_of_one_client else None, object)
-    clients = _spell_as_in_record(clients, [*known, *record.summary["data"].get("client_names", ())])
+    clients = spell_as_in_record(clients, [*known, *record.summary["data"].get("client_names", ())])
     known_client = np.array([name if name in known else "" for name in clients])  # no client has the name ""
     parts = []
     positive = classes[-1] if classes else ""
@@ -102,13 +107,6 @@ def predict(
     if any(row_warnings):
         predictions["warnings"] = ["; ".join(texts) for texts in row_warnings]
     return predictions, warnings
-
-
-def _spell_as_in_record(clients: np.ndarray, known: list[str]) -> np.ndarray:
-    """Return the clients of rows, (n,), as the record spells them: older records may know a client 1 as 1.0."""
-    spelling = dict(zip(names_as_text(np.array(known, str)).tolist(), known, strict=True))
-    spelling |= {name: name for name in known}
-    return np.array([spelling.get(name, name) for name in clients], object)
 
 
 def _check_shared_model(record: Record, with_model: list[str]) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from helpers import fails
 
-from fcorun import compose, run
+from fcorun import Record, compose, run
 from fcorun.base.errors import find_spelling
 from fcorun.interface.cli.commands import main
 from fcorun.interface.cli.commands.predict_command import _round_for_screen
@@ -153,6 +153,7 @@ def test_a_client_whose_name_is_a_number_is_known_from_every_format(run_predict)
     assert predictions["scaling"].tolist() == ["client", "mean", "client"]
     with fails("client=2.0: the record has no such client: did you mean '2'?"):
         record.estimator("2.0")
+    coefficients = record.estimator("1").coef_
     older_names = ["1.0", "2.0", "3.0"]
     for name in ("personal.npz", "scaling.npz"):
         arrays: dict[str, Any] = dict(np.load(record.folder / name)) | {"client": np.array(older_names)}
@@ -161,6 +162,8 @@ def test_a_client_whose_name_is_a_number_is_known_from_every_format(run_predict)
     summary["data"]["client_names"] = older_names
     (record.folder / "summary.json").write_text(json.dumps(summary))
     assert run_predict("here", "new.csv")[1] == outputs[0].replace("1,2,", "1,2.0,").replace("3,1,", "3,1.0,")
+    for name in ("1", "1.0"):
+        np.testing.assert_array_equal(Record(record.folder).estimator(name).coef_, coefficients)
 
 
 @pytest.mark.slow
