@@ -54,7 +54,8 @@ _HELD_OUT = re.compile(r"(^|_)val_")
 _WORDS = ("no", "one", "two", "three", "four")
 _NUMBER = rf"\d[\d,]*|{'|'.join(_WORDS)}"
 _COUNT = re.compile(
-    rf"(?<![\w.,])(?:({_NUMBER}) of )?({_NUMBER}) ([\w-]+ ){{,2}}(row|event|patient|person|observation)s?\b",
+    rf"(?<![\w.,])(?:({_NUMBER}) of )?({_NUMBER}) "
+    r"((?!clients? )[\w-]+ ){,2}(row|event|patient|person|observation)s?\b",
     re.IGNORECASE,
 )
 _BRACKETED = re.compile(rf"\([0-{LEAST_ROWS - 1}]\)")  # a count after a name
@@ -176,7 +177,7 @@ class FewRows:
         names = "|".join(map(re.escape, self.small))
         is_of_small = names and re.search(rf"{_BEFORE_NAME}({names})(?!\w)", text)
         is_of_set = any(re.search(rf"\b{rows.replace('_', ' ')}\b", text) for rows in self.small_sets)
-        has_metric = any(map(self.hides, re.findall(r"[\w.]+", text)))
+        has_metric = any(map(self.hides, re.findall(r"\w+(?:\.\w+)*", text)))
         return _UNSENT_SENTENCE if is_of_small or is_of_set or has_metric or _counts_few(text) else text
 
     def drop_metrics(self, content: Any, held_out: str = "validation") -> Any:

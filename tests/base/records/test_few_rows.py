@@ -246,6 +246,7 @@ def test_levels_with_few_rows_keep_their_numbers(tmp_path):
         ("scores from fewer than 5 events say little: Bern (3), Oslo (12)", False),
         ("2 positive validation rows are of one class", False),
         ("val_loss_worst_tenth 0.93 was still falling", False),
+        ("0.93 is its val_loss_worst_tenth.", False),
         ("val_loss 0.93 was still falling after one client of 30 rows was absent", True),
         ("left out: outer fold 3 holds out 'yes' only", False),
         ("left out: client 'Dorf' has rows of 'yes' only", False),
@@ -258,6 +259,7 @@ def test_levels_with_few_rows_keep_their_numbers(tmp_path):
         ("of the classes 'A' and 'B', coefficients above 0 and probabilities speak for 'B'", True),
         ("no observed risk for 2 of 10 groups; fold 30 of all clients", True),
         ("gaps are filled: 'crp' by 9.86587 in 1,003 rows", True),
+        ("3 clients have rows of one class alone", True),
         ("except for 60 of 93 rows; Dorf has no training rows, algo=newton tolerance=1.3", True),
     ],
 )
