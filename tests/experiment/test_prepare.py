@@ -48,9 +48,9 @@ def test_pfedmac_on_losses_of_unknown_curvature_needs_to_be_told(name):
 @pytest.mark.parametrize(
     ("options", "needed"),
     [
-        ([], "give a value for algo.client_lr, or"),
-        (["algo.personal_lr=auto"], "give a value for algo.client_lr and a value for algo.personal_lr, or"),
-        (["algo.client_lr=0.1", "algo.personal_lr=auto"], "give a value for algo.personal_lr, or"),
+        ([], "give a value for algo.client_lr"),
+        (["algo.personal_lr=auto"], "give a value for algo.client_lr and a value for algo.personal_lr"),
+        (["algo.client_lr=0.1", "algo.personal_lr=auto"], "give a value for algo.personal_lr"),
     ],
 )
 def test_ditto_asks_for_the_rates_that_it_needs(options, needed):
