@@ -15,7 +15,6 @@ from fcorun.data.tables.columns import NumberColumn
 from fcorun.data.tables.encoding import Encoding, MissingPolicy
 from fcorun.data.tables.parsed_table import Codes, ParsedTable, mask_codes
 from fcorun.data.tables.readers import parse_columns
-from fcorun.data.tables.real_names import have_real_names
 from fcorun.data.tasks import Binary
 
 
@@ -187,13 +186,6 @@ class InMemoryTable(Table):
             raise UserError(f"`data.path={self.path}`: the rows have changed since they were given to fcorun: call "
                             "from_arrays or from_frame again, or give a copy")  # fmt: skip
         return rows.digest
-
-    def _has_real_names(self, digest: Any) -> bool:
-        import pandas as pd
-
-        values = self._get_rows().values
-        names = [name for name in (self.client, self.group, self.fold) if name is not None and name in values]
-        return have_real_names({name: pd.Series(values[name]) for name in names})
 
     def _get_rows(self) -> MemoryRows:
         if self.rows is None:

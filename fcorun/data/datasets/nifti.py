@@ -30,9 +30,7 @@ from fcorun.data.datasets.table import Table
 from fcorun.data.tables.cells import names_as_text, parse_numbers
 from fcorun.data.tables.column_roles import ParsedRows
 from fcorun.data.tables.data_warnings import warn_huge_numbers
-from fcorun.data.tables.parsed_table import FileOptions
 from fcorun.data.tables.readers import TEXT_ENDINGS, find_file, read_named_columns
-from fcorun.data.tables.real_names import REAL_NAMES, file_has_real_names
 from fcorun.data.tasks import Task, find_task
 
 Names = list[str]
@@ -151,9 +149,6 @@ class Nifti(Dataset):
         images = {name: file_digest(file) for name, file in zip(names, self._files(list(names)), strict=True)}
         mask = None if self.mask is None else file_digest(self._mask())
         digests = [file_digest(find_file(self.path)), images, mask]
-        columns = [name for name in (self.client, self.run, self.group, self.fold) if name is not None]
-        if file_has_real_names(f"{digests[0]} {self.path} {columns}", self.path, columns, FileOptions()):
-            digests.append(REAL_NAMES)
         return digests if self.scaling is None else [*digests, self._table.sources()]
 
     @property

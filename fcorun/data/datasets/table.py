@@ -58,7 +58,6 @@ from fcorun.data.tables.imputation.training_cells import TrainingCells
 from fcorun.data.tables.label_file import assign_roles, read_label_file
 from fcorun.data.tables.parsed_table import Codes, FileOptions, find_character_encoding
 from fcorun.data.tables.readers import detect_ending, explain_damage, find_file, read_table, telling_of_long_reading
-from fcorun.data.tables.real_names import REAL_NAMES, file_has_real_names
 from fcorun.data.tables.scaling import KEEPS_ZEROS, Scaling, standardize_per_client
 from fcorun.data.tables.splits import (
     DEFAULT_VALIDATION,
@@ -571,12 +570,15 @@ class Table(Dataset):
         return tuple(warnings)
 
     def sources(self) -> Any:
-        """Return the digest of the rows, whatever their path, the applied scaling and encoding, and the truth."""
+        """Return the digest of the rows, whatever their path, and what else changes them or their split.
+
+        That is the applied scaling and encoding, the truth, and that names are read as no version before read them.
+        """
         digest = self._digest_rows()
         applied: list[dict[str, Any]] = []
+        if self.client or self.group or self.fold:
+            applied.append({"names": "17.0 is 17"})  # rows are held out by these names
         try:
-            if self._has_real_names(digest):
-                applied.append(REAL_NAMES)
             if self.scaling:
                 scaling = Scaling.from_record(self.scaling)[0]
                 applied.append({"by": "pooled", "mean": scaling.mean.tolist(), "scale": scaling.factor.tolist()})
@@ -589,13 +591,6 @@ class Table(Dataset):
         if applied:
             return [digest, *applied]
         return digest
-
-    def _has_real_names(self, digest: Any) -> bool:
-        """Return whether the rows of this digest have names such as 17.0, as ``file_has_real_names`` does."""
-        names = [name for name in (self.client, self.group, self.fold) if name is not None]
-        return file_has_real_names(
-            f"{digest} {self.path} {names} {self.file_options}", self.path, names, self.file_options
-        )
 
     def _digest_rows(self) -> Any:
         """Return the digest of the file, or of the arrays of a folder; with triples, also of their file."""

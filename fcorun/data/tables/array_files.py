@@ -181,17 +181,12 @@ def _read_array(content: Any, name: str, where: str) -> np.ndarray:
 
 
 def _check_arrays(arrays: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return arrays that fit each other, X as "x" and all text as str.
-
-    Raises UserError for arrays that do not fit; without X, nothing is compared.
-    """
+    """Return arrays that fit each other, X as "x" and all text as str. Raises UserError for arrays that do not fit."""
     checked = {}
     for name, array in arrays.items():
         if not isinstance(array, np.memmap):
             array = widen(array)
         checked[name] = array.astype(str) if array.dtype.kind == "S" else array
-    if "X" not in checked:
-        return checked
     x = checked.pop("X")
     if x.ndim != 2 or memory_dtype(x.dtype).kind not in "fiub":
         raise UserError(f"{where}: X must be a matrix of numbers; it is {x.ndim}-dimensional {x.dtype}")

@@ -284,8 +284,8 @@ def load_inference_problem(record: Record, data: Dataset | None = None) -> Infer
         raise UserError(f"{record.folder} is of rows that a Python program had in memory: call record.infer(data=...)")
     is_same = experiment.fingerprint == fingerprint
     if not is_same and experiment.data.fingerprint_with(unused_options("data")) != fingerprint:
-        raise UserError(f"{record.folder}: the data have changed since the run, or an earlier version took a client or "
-                        "group 1.0 for another one than 1: run it again, and then infer")  # fmt: skip
+        raise UserError(f"{record.folder}: the data have changed since the run, or this version of fcorun reads them "
+                        "otherwise: run it again, and then infer")  # fmt: skip
     if reason := explain_no_intervals(experiment):
         raise UserError(f"{record.folder}: {reason}")
     federated = load_data(experiment)
