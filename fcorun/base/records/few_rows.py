@@ -94,7 +94,7 @@ class FewRows:
         """
         if is_simulated(folders):
             return cls(True, ())
-        few = _find_small_in({"data": {"few_rows": few_rows}})
+        few = _find_small_in_summary({"data": {"few_rows": few_rows}})
         for folder in folders:
             few += _find_small(folder)
         names = dict.fromkeys(name or "all clients" for _, name in few)
@@ -294,7 +294,7 @@ def name_few(folders: Iterable[Path], in_table: Iterable[Path] = ()) -> str:
             summary = SUMMARY.read(folder)
             by_client = any(map(summarizes_clients, summary.get("final", {})))
             if not is_simulated([folder]):
-                few += [name or "all clients" for _, name in _find_small_in(summary) if by_client or not name]
+                few += [name or "all clients" for _, name in _find_small_in_summary(summary) if by_client or not name]
         except UserError:
             continue
     for folder in folders:
@@ -322,22 +322,22 @@ def _round_thresholds(folders: Sequence[Path], small_sets: frozenset[str]) -> di
 
 def _find_small(folder: Path) -> list[tuple[str, str]]:
     """Return the clients and folds in a folder's files that have few rows, or groups, each after its set of rows."""
-    in_summaries = [few for file in _SUMMARIES for few in _find_small_in(file.read(folder))]
+    in_summaries = [few for file in _SUMMARIES for few in _find_small_in_summary(file.read(folder))]
     in_tables = [
         (line.get("set", "train"), line.get("client", ""))
         for table, column in ((tables.SCORES, "n"), (tables.COMPARISON, "n"), (tables.CLIENT_ESTIMATES, "rows"))
         for line in table.read_texts(folder)
         if _counts_few_in(line, column)
     ]
-    return in_summaries + in_tables + _keep_small(_count_rows(folder))
+    return in_summaries + in_tables + _select_small(_count_rows(folder))
 
 
-def _find_small_in(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _find_small_in_summary(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return sets and their clients ("" for all) that have few rows, groups or events, as a summary has them."""
     data = summary.get("data", {})
     few = [(rows, name) for rows, names in data.get("few_rows", {}).items() for name in names]
     few += [(line["set"], line["client"]) for line in data.get("outcome") or [] if _counts_few_in(line, "rows")]
-    return few + _keep_small((rows, "", data.get(f"{rows}_examples") or 0) for rows in ("validation", "test"))
+    return few + _select_small((rows, "", data.get(f"{rows}_examples") or 0) for rows in ("validation", "test"))
 
 
 def _counts_few_in(line: Mapping[str, Any], column: str) -> bool:
@@ -346,7 +346,7 @@ def _counts_few_in(line: Mapping[str, Any], column: str) -> bool:
     return any(map(_is_few, [n, n - events, censored, at_risk])) or (n > 0 and _is_few_events(events))
 
 
-def _keep_small(counts: Iterable[tuple[str, str, float]]) -> list[tuple[str, str]]:
+def _select_small(counts: Iterable[tuple[str, str, float]]) -> list[tuple[str, str]]:
     return [(rows, name) for rows, name, n in counts if _is_few(n)]
 
 

@@ -192,7 +192,7 @@ def check_rows_in_gradients(case: AlgorithmCase) -> None:
 
 def check_gradient_uploads(case: AlgorithmCase) -> None:
     """Require uploads of -client_lr times the gradient of one step, where the traits say so."""
-    skip_unless(case.traits.gradient_uploads, "its traits do not say so")
+    skip_unless(case.traits.gradient_uploads, "its traits do not say that uploads are gradients")
     _require_promise(explain_gradient_uploads, case)
 
 
@@ -204,7 +204,7 @@ def check_public_uploads(case: AlgorithmCase) -> None:
 
 def check_sums_of_messages(case: AlgorithmCase) -> None:
     """Require that the server's state is the sum of messages, where the traits say so."""
-    skip_unless(case.traits.sums_messages, "its traits do not say so")
+    skip_unless(case.traits.sums_messages, "its traits do not say that the server sums messages")
     _require_promise(explain_sums_messages, case)
 
 
